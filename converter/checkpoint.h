@@ -1,0 +1,72 @@
+// A published checkpoint on disk: a folder (or a single weights file) seen as named tensors that
+// can be read as float32, one at a time, and the configuration files beside them. Formats:
+// ARCHITECTURES.md section 15 (safetensors, shards, PyTorch zip archives).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "converter/json.h"
+#include "runtime/mapped_file.h"
+#include "runtime/status.h"
+
+namespace adder {
+
+enum class SourceType { kF32, kF16, kBF16, kF64, kI32, kI64 };
+const char* SourceTypeName(SourceType type);
+size_t SourceTypeBytes(SourceType type);
+
+// Where one tensor of a checkpoint lies: little-endian elements in mapped memory.
+struct SourceTensor {
+  SourceType type = SourceType::kF32;
+  std::vector<uint64_t> shape;
+  std::vector<uint64_t> strides;  // in elements; empty: contiguous row-major
+  const uint8_t* data = nullptr;  // first element, maybe unaligned
+  std::string file;               // for messages
+
+  uint64_t elements() const;
+  // Two tensors that are views of the same bytes (tied weights).
+  bool SameStorage(const SourceTensor& other) const;
+};
+
+// What a container parser produces. Spans point into the bytes it was given.
+using TensorMap = std::map<std::string, SourceTensor>;
+
+class Checkpoint {
+ public:
+  // `path` is a folder, a .safetensors file, a .bin file or their index; a file's folder provides
+  // the configuration.
+  static Result<Checkpoint> Open(const std::string& path);
+
+  const TensorMap& tensors() const { return tensors_; }
+  const SourceTensor* Find(const std::string& name) const;
+
+  // Elements as float32, row-major, strides resolved. NaN or Inf is an error that names the tensor
+  // and the index of the first one.
+  Result<std::vector<float>> ReadF32(const std::string& name) const;
+
+  // Parsed files of the folder; absent: std::nullopt.
+  const std::optional<Config>& config() const { return config_; }              // config.json
+  const std::optional<Config>& params() const { return params_; }              // params.json
+  const std::optional<Config>& mamba_config() const { return mamba_config_; }  // mamba_config.json
+  const std::optional<Config>& generation_config() const { return generation_config_; }
+  const std::optional<Config>& tokenizer_config() const { return tokenizer_config_; }
+  // Text of tokenizer.json and chat_template.jinja, unparsed.
+  const std::optional<std::string>& tokenizer_json() const { return tokenizer_json_; }
+  const std::optional<std::string>& chat_template() const { return chat_template_; }
+  // Things worth telling that are not errors (a wrong total_size, trailing bytes).
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  std::vector<std::shared_ptr<MappedFile>> files_;
+  TensorMap tensors_;
+  std::optional<Config> config_, params_, mamba_config_, generation_config_, tokenizer_config_;
+  std::optional<std::string> tokenizer_json_, chat_template_;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace adder

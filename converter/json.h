@@ -1,0 +1,89 @@
+// JSON as checkpoints contain it, over RapidJSON: bare NaN and Infinity, {"__float__": "Infinity"}
+// objects, a byte order mark; duplicate keys, comments and trailing commas are errors.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/status.h"
+
+namespace adder {
+
+// An immutable JSON value; copying shares the document. Object members keep their order.
+class Json {
+ public:
+  enum class Type { kNull, kBool, kInt, kFloat, kString, kArray, kObject };
+
+  Json() = default;  // null
+  // `name` is what errors call the text ("config.json"). Nesting deeper than 64, more than 2^24
+  // values, invalid UTF-8 and everything after the first value but white space are errors.
+  static Result<Json> Parse(std::string_view text, const std::string& name);
+
+  Type type() const { return type_; }
+  bool is_null() const { return type_ == Type::kNull; }
+  bool is_string() const { return type_ == Type::kString; }
+  bool is_array() const { return type_ == Type::kArray; }
+  bool is_object() const { return type_ == Type::kObject; }
+  bool is_number() const { return type_ == Type::kInt || type_ == Type::kFloat; }
+
+  bool AsBool() const { return bool_; }        // of kBool
+  int64_t AsInt() const { return int_; }       // of kInt; integers beyond int64 are kFloat
+  double AsDouble() const { return double_; }  // of kInt and kFloat
+  const std::string& AsString() const { return string_; }
+  const std::vector<Json>& items() const;                            // of kArray, else empty
+  const std::vector<std::pair<std::string, Json>>& members() const;  // of kObject, else empty
+
+  // Member `key` of an object, or nullptr. Linear in the number of members.
+  const Json* Find(std::string_view key) const;
+
+ private:
+  friend class JsonBuilder;
+  Type type_ = Type::kNull;
+  bool bool_ = false;
+  int64_t int_ = 0;
+  double double_ = 0;
+  std::string string_;
+  std::shared_ptr<const std::vector<Json>> items_;
+  std::shared_ptr<const std::vector<std::pair<std::string, Json>>> members_;
+};
+
+// A model configuration, read by key with aliases; the first key present wins and a null value
+// counts as absent. Every error names the file, the key, and the value found.
+class Config {
+ public:
+  Config() = default;
+  Config(Json root, std::string name) : root_(std::move(root)), name_(std::move(name)) {}
+
+  const Json& root() const { return root_; }
+  const std::string& name() const { return name_; }
+  // Looks in the top level, then under "text_config".
+  const Json* Find(std::initializer_list<std::string_view> keys) const;
+  bool Has(std::initializer_list<std::string_view> keys) const { return Find(keys) != nullptr; }
+
+  // Integers may be written as floats with no fraction (2.0).
+  Result<int64_t> Int(std::initializer_list<std::string_view> keys,
+                      std::optional<int64_t> fallback) const;
+  // The string "auto" counts as absent here.
+  Result<int64_t> IntOrAuto(std::initializer_list<std::string_view> keys, int64_t fallback) const;
+  Result<double> Double(std::initializer_list<std::string_view> keys,
+                        std::optional<double> fallback) const;
+  Result<bool> Bool(std::initializer_list<std::string_view> keys, bool fallback) const;
+  Result<std::string> String(std::initializer_list<std::string_view> keys,
+                             std::optional<std::string> fallback) const;
+  // An integer or a list of integers; absent or null gives an empty list.
+  Result<std::vector<int64_t>> IntList(std::initializer_list<std::string_view> keys) const;
+  // The object under `key` as a Config named "config.json: key"; an empty Config when absent.
+  Result<Config> Object(std::string_view key) const;
+
+ private:
+  Json root_;
+  std::string name_;
+};
+
+}  // namespace adder

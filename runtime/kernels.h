@@ -1,0 +1,156 @@
+// The table of kernels and the numeric contract of each slot.
+//
+// kernels_scalar.cc is the definition: every other table must give the same bits for the same
+// inputs (DESIGN.md section 5; tests/kernels_parity_test.cc compares with memcmp). What makes that
+// possible:
+//   - output rows or channels lie in the kLanes lanes and the summed axis is the loop, so every sum
+//     is taken in one stated order; a sum across lanes (rms_norm) is kLanes strided partial sums
+//     and one fixed tree;
+//   - integer dot products are exact; floats are fused exactly where the text says fmaf and nowhere
+//     else (-ffp-contract=off); division and square root are the correctly rounded ones;
+//   - exp, softplus and silu are the polynomials of runtime/scalar_math.h, operation by operation;
+//   - rounding is to nearest even; flush-to-zero is off.
+// Which NaN a NaN is (sign, payload) is the one thing left open.
+//
+// Kernels never allocate, throw, print or start threads. Pointers are aligned to kAlignment unless
+// said otherwise, row strides are multiples of kLanes floats, and channel counts are padded to
+// kLanes by the model file. Work is split between threads by giving each call a range of row
+// blocks, channel blocks or heads; results do not depend on the split.
+//
+// Files of kernels_x86/ and kernels_arm/ include this header and intrinsics, nothing else.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "quant/qtypes.h"
+
+namespace adder {
+
+enum CpuFeature : uint32_t {
+  kCpuAvx2 = 1u << 0,  // AVX2, FMA and F16C together
+  kCpuAvxVnni = 1u << 1,
+  kCpuAvx512 = 1u << 2,  // F, BW, DQ, VL
+  kCpuAvx512Vnni = 1u << 3,
+  kCpuNeon = 1u << 8,
+  kCpuDotProd = 1u << 9,
+  kCpuI8mm = 1u << 10,
+};
+
+// Rows of activations in groups of kGroup columns: x ~= scale * value. `sums` is the sum of the
+// group's values, which kernels with offset weights subtract. cols are padded to kGroup.
+struct QuantizedRows {
+  int8_t* values;  // [tokens][groups * kGroup]
+  float* scales;   // [tokens][groups]; not aligned
+  int32_t* sums;   // [tokens][groups]; not aligned
+};
+
+// Mamba-1 selective scan with gate. Channels lie in blocks of kLanes.
+struct SelectiveScanArgs {
+  size_t tokens, channel_blocks, d_state;
+  size_t stride;     // between rows of x, dt and z, floats
+  size_t bc_stride;  // between rows of b and c, floats
+  float* x;          // [tokens][channels] in: after convolution and SiLU; out: y
+  const float* dt;   // [tokens][channels] after softplus
+  const float* z;    // [tokens][channels] gate before SiLU
+  const float* b;    // [tokens][d_state] not aligned
+  const float* c;    // [tokens][d_state] not aligned
+  const float* a;    // [channel_blocks][d_state][kLanes], A * log2(e)
+  const float* d;    // [channels]
+  float* state;      // [channel_blocks][d_state][kLanes]
+};
+
+// Mamba-2 recurrence (state-space duality, without the chunked form), heads [head_begin, head_end).
+// Each head is head_blocks * kLanes channels wide.
+struct SsdScanArgs {
+  size_t tokens, head_begin, head_end, head_blocks, d_state;
+  size_t heads_per_group;  // head h reads group h / heads_per_group of b and c
+  size_t stride;           // between rows of x, floats
+  size_t dt_stride;        // between rows of dt, floats
+  size_t bc_stride;        // between rows of b and c, floats
+  float* x;                // [tokens][heads * head_blocks * kLanes] in: after conv, SiLU; out: y
+  const float* dt;         // [tokens][heads] after softplus and clamp
+  const float* b;          // [tokens][groups][d_state] not aligned
+  const float* c;          // [tokens][groups][d_state] not aligned
+  const float* a;          // [heads], A * log2(e)
+  const float* d;          // [heads * head_blocks * kLanes]
+  float* state;            // [heads * head_blocks][d_state][kLanes]
+};
+
+struct Kernels {
+  const char* name = nullptr;  // "scalar", "avx2", ...: file, table, test and ADDER_ISA value
+  uint32_t required = 0;       // CpuFeature bits, all needed
+
+  // Quantizes one row of n floats (any n; the rest of the last group counts as zeros).
+  // Per group, with m the largest |x|:
+  //   m not finite:         values = 0, scale = NaN, sum = 0 (so that the fault reaches the logits)
+  //   m < 2^-100:           values = 0, scale = 0, sum = 0
+  //   else:                 inverse = 127 / m; value = round_to_even(x * inverse);
+  //                         scale = m * (1.0f / 127.0f)
+  void (*quantize_row)(const float* x, size_t n, int8_t* values, float* scales,
+                       int32_t* sums) = nullptr;
+
+  // y[t][16 b + r] = row_scale[16 b + r] * acc, where over groups g in order
+  //   acc = fmaf(float(dot(weights of row, group g; x values)), x scale[t][g], acc), acc = 0 first.
+  void (*matmul_q8)(const int8_t* weights, const float* row_scales, size_t row_blocks,
+                    size_t groups, const QuantizedRows* x, size_t tokens, float* y,
+                    size_t y_stride) = nullptr;
+
+  // y[t][16 b + r] = acc, where over groups g in order
+  //   acc = fmaf(float(dot(nibble - 8; x values)), float(scale[b][g][r]) * x scale[t][g], acc).
+  void (*matmul_q4)(const uint8_t* weights, const uint16_t* scales, size_t row_blocks,
+                    size_t groups, const QuantizedRows* x, size_t tokens, float* y,
+                    size_t y_stride) = nullptr;
+
+  // y[t][16 b + r] = acc, where over columns k in order acc = fmaf(weight[b][k][r], x[t][k], acc).
+  void (*matmul_f16)(const uint16_t* weights, size_t row_blocks, size_t cols, const float* x,
+                     size_t x_stride, size_t tokens, float* y, size_t y_stride) = nullptr;
+  void (*matmul_f32)(const float* weights, size_t row_blocks, size_t cols, const float* x,
+                     size_t x_stride, size_t tokens, float* y, size_t y_stride) = nullptr;
+
+  // RMS norm of one row of n floats (any n), y = (x * inverse) * weight, y may be x.
+  //   s[l] = fmaf(x[16 i + l], x[16 i + l], s[l]) over i in order, missing elements 0;
+  //   total = tree of s: l and l+8, then l and l+4, l+2, l+1;
+  //   inverse = 1 / sqrt(total / count + eps).
+  // count is the number of real elements among the n (padding channels hold zeros).
+  // weight may be nullptr: all ones.
+  void (*rms_norm)(const float* x, const float* weight, size_t n, float count, float eps,
+                   float* y) = nullptr;
+
+  // y = y * silu(z); n a multiple of kLanes.
+  void (*silu_mul)(const float* z, size_t n, float* y) = nullptr;
+
+  // y = y + x; n a multiple of kLanes.
+  void (*add)(const float* x, size_t n, float* y) = nullptr;
+
+  // x = min(max(softplus(x + bias), lo), hi); n a multiple of kLanes.
+  void (*softplus)(const float* bias, size_t n, float lo, float hi, float* x) = nullptr;
+
+  // Causal depthwise convolution of d_conv taps (1..kMaxConv) with SiLU, in place. Per channel:
+  //   acc = bias; acc = fmaf(weight[j], input j tokens after the oldest, acc), j in order;
+  //   y = silu(acc). The newest d_conv - 1 raw inputs are left in state, oldest first.
+  // weights [channel_blocks][d_conv][kLanes], bias [channels],
+  // state [channel_blocks][d_conv - 1][kLanes].
+  void (*conv1d_silu)(const float* weights, const float* bias, size_t channel_blocks, size_t d_conv,
+                      size_t tokens, size_t stride, float* state, float* x) = nullptr;
+
+  // Per channel and token: u = dt * x; y = 0; over n in order
+  //   S[n] = fmaf(exp2(dt * a[n]), S[n], u * b[n]);  y = fmaf(S[n], c[n], y);
+  // then y = fmaf(d, x, y); x := y * silu(z).
+  void (*selective_scan)(const SelectiveScanArgs* args) = nullptr;
+
+  // Per head and token: decay = exp2(dt * a); per channel u = dt * x; y = 0; over n in order
+  //   S[n] = fmaf(decay, S[n], u * b[n]);  y = fmaf(S[n], c[n], y);
+  // then x := fmaf(d, x, y).
+  void (*ssd_scan)(const SsdScanArgs* args) = nullptr;
+};
+
+inline constexpr size_t kMaxConv = 8;  // taps of conv1d_silu
+
+// The table that defines every slot.
+extern const Kernels kScalarKernels;
+#if defined(ADDER_KERNELS_X86)
+extern const Kernels kAvx2Kernels;
+#endif
+
+}  // namespace adder
