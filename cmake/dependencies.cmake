@@ -1,35 +1,15 @@
-# Every library from outside, found once and given a name of ours. Users point CMake at newer
-# versions with CMAKE_PREFIX_PATH.
-find_package(PkgConfig)
+# Every library from outside, found once and given a name of ours: adder_dep_NAME. Users point CMake
+# at newer versions with CMAKE_PREFIX_PATH. All that is missing is named in one message.
+include(${CMAKE_CURRENT_LIST_DIR}/find_library.cmake)
 
-# adder_find(NAME header library [pkg-config module]): interface target adder_dep_NAME.
-function(adder_find name header library module package)
-  add_library(adder_dep_${name} INTERFACE)
-  if(PkgConfig_FOUND AND module)
-    pkg_check_modules(${name} QUIET IMPORTED_TARGET ${module})
-    if(${name}_FOUND)
-      target_link_libraries(adder_dep_${name} INTERFACE PkgConfig::${name})
-      return()
-    endif()
-  endif()
-  find_path(${name}_INCLUDE_DIR ${header})
-  if(library)
-    find_library(${name}_LIBRARY ${library})
-  endif()
-  if(NOT ${name}_INCLUDE_DIR OR (library AND NOT ${name}_LIBRARY))
-    message(FATAL_ERROR "adder needs ${name} (Debian package ${package})")
-  endif()
-  target_include_directories(adder_dep_${name} SYSTEM INTERFACE ${${name}_INCLUDE_DIR})
-  if(library)
-    target_link_libraries(adder_dep_${name} INTERFACE ${${name}_LIBRARY})
-  endif()
-endfunction()
-
-adder_find(cpuinfo cpuinfo.h cpuinfo libcpuinfo libcpuinfo-dev)
+adder_find_runtime_libraries()
 adder_find(rapidjson rapidjson/document.h "" "" rapidjson-dev)
-adder_find(pcre2 pcre2.h pcre2-8 libpcre2-8 libpcre2-dev)
-adder_find(utf8proc utf8proc.h utf8proc libutf8proc libutf8proc-dev)
-adder_find(xxhash xxhash.h xxhash libxxhash libxxhash-dev)
 if(ADDER_BUILD_CLI)
   adder_find(cli11 CLI/CLI.hpp "" "" libcli11-dev)
+endif()
+
+if(adder_missing)
+  list(JOIN adder_missing "\n  " adder_missing)
+  message(FATAL_ERROR "adder needs libraries that were not found:\n  ${adder_missing}\n"
+    "On Debian and Ubuntu ./demo.sh installs them.")
 endif()
