@@ -66,7 +66,7 @@ void Linear::ReadRow(size_t row, float* out) const {
     }
     case DType::kMatF16: {
       const uint16_t* w = reinterpret_cast<const uint16_t*>(weights) + block * cols * kLanes + lane;
-      for (size_t k = 0; k < cols; ++k) out[k] = HalfToFloat(w[k * kLanes]);
+      for (size_t k = 0; k < cols; ++k) out[k] = F16ToF32(w[k * kLanes]);
       break;
     }
     case DType::kMatQ8: {
@@ -85,7 +85,7 @@ void Linear::ReadRow(size_t row, float* out) const {
         const uint8_t pair =
             w[group * kGroup * kLanes / 2 + (low / 4 * kLanes + lane) * 4 + low % 4];
         const int nibble = k % kGroup < kGroup / 2 ? pair & 15 : pair >> 4;
-        out[k] = HalfToFloat(scale[group * kLanes + lane]) * static_cast<float>(nibble - 8);
+        out[k] = F16ToF32(scale[group * kLanes + lane]) * static_cast<float>(nibble - 8);
       }
       break;
     }
