@@ -28,12 +28,17 @@ struct SourceTensor {
   const uint8_t* data = nullptr;  // first element, maybe unaligned
   std::string file;               // for messages
 
-  uint64_t elements() const;
+  uint64_t elements() const;  // parsers check that the product does not overflow
   // Two tensors that are views of the same bytes (tied weights).
   bool SameStorage(const SourceTensor& other) const;
 };
 
-// What a container parser produces. Spans point into the bytes it was given.
+// Elements as float32, row-major, strides resolved; `name` is for messages. NaN, Inf and values
+// that float32 cannot hold (F64 beyond its range, integers beyond 2^24) are errors that name the
+// tensor and the index of the first one.
+Result<std::vector<float>> ReadF32(const SourceTensor& tensor, const std::string& name);
+
+// What a container parser produces. Data points point into the bytes it was given.
 using TensorMap = std::map<std::string, SourceTensor>;
 
 class Checkpoint {
@@ -45,8 +50,7 @@ class Checkpoint {
   const TensorMap& tensors() const { return tensors_; }
   const SourceTensor* Find(const std::string& name) const;
 
-  // Elements as float32, row-major, strides resolved. NaN or Inf is an error that names the tensor
-  // and the index of the first one.
+  // ReadF32 above, of the tensor called `name`; absent: kNotFound.
   Result<std::vector<float>> ReadF32(const std::string& name) const;
 
   // Parsed files of the folder; absent: std::nullopt.
@@ -62,6 +66,7 @@ class Checkpoint {
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
+  friend class CheckpointReader;
   std::vector<std::shared_ptr<MappedFile>> files_;
   TensorMap tensors_;
   std::optional<Config> config_, params_, mamba_config_, generation_config_, tokenizer_config_;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/status.h"
@@ -26,31 +27,36 @@ class Json {
   static Result<Json> Parse(std::string_view text, const std::string& name);
 
   Type type() const { return type_; }
-  bool is_null() const { return type_ == Type::kNull; }
-  bool is_string() const { return type_ == Type::kString; }
-  bool is_array() const { return type_ == Type::kArray; }
-  bool is_object() const { return type_ == Type::kObject; }
-  bool is_number() const { return type_ == Type::kInt || type_ == Type::kFloat; }
+  bool is_null() const { return type() == Type::kNull; }
+  bool is_string() const { return type() == Type::kString; }
+  bool is_array() const { return type() == Type::kArray; }
+  bool is_object() const { return type() == Type::kObject; }
+  bool is_number() const { return type() == Type::kInt || type() == Type::kFloat; }
 
-  bool AsBool() const { return bool_; }        // of kBool
-  int64_t AsInt() const { return int_; }       // of kInt; integers beyond int64 are kFloat
-  double AsDouble() const { return double_; }  // of kInt and kFloat
-  const std::string& AsString() const { return string_; }
-  const std::vector<Json>& items() const;                            // of kArray, else empty
-  const std::vector<std::pair<std::string, Json>>& members() const;  // of kObject, else empty
+  // Of a value of another type: false, 0 or the empty string, array or object.
+  bool AsBool() const { return type_ == Type::kBool && int_ != 0; }
+  int64_t AsInt() const { return type_ == Type::kInt ? int_ : 0; }  // beyond int64: kFloat
+  double AsDouble() const { return double_; }                       // of kInt and kFloat
+  const std::string& AsString() const;
+  const std::vector<Json>& items() const;                            // of kArray
+  const std::vector<std::pair<std::string, Json>>& members() const;  // of kObject
 
   // Member `key` of an object, or nullptr. Linear in the number of members.
   const Json* Find(std::string_view key) const;
 
+  // The value for a message: `12`, `"text"`, `true`, `an array of 3`.
+  std::string Describe() const;
+
  private:
   friend class JsonBuilder;
+  using Items = std::vector<Json>;
+  using Members = std::vector<std::pair<std::string, Json>>;
+  struct Payload;  // text, items or members
+
   Type type_ = Type::kNull;
-  bool bool_ = false;
-  int64_t int_ = 0;
+  int64_t int_ = 0;  // of kInt and kBool
   double double_ = 0;
-  std::string string_;
-  std::shared_ptr<const std::vector<Json>> items_;
-  std::shared_ptr<const std::vector<std::pair<std::string, Json>>> members_;
+  std::shared_ptr<const Payload> payload_;  // of kString, kArray and kObject
 };
 
 // A model configuration, read by key with aliases; the first key present wins and a null value

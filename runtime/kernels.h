@@ -9,7 +9,8 @@
 //   - integer dot products are exact; floats are fused exactly where the text says fmaf and nowhere
 //     else (-ffp-contract=off); division and square root are the correctly rounded ones;
 //   - exp, softplus and silu are the polynomials of runtime/scalar_math.h, operation by operation;
-//   - rounding is to nearest even; flush-to-zero is off.
+//   - rounding is to nearest even; flush-to-zero is off;
+//   - NaN in, NaN out: comparisons and clamps keep it.
 // Which NaN a NaN is (sign, payload) is the one thing left open.
 //
 // Kernels never allocate, throw, print or start threads. Pointers are aligned to kAlignment unless
@@ -24,6 +25,7 @@
 #include <stdint.h>
 
 #include "quant/qtypes.h"
+#include "runtime/math_constants.h"
 
 namespace adder {
 
@@ -39,6 +41,8 @@ enum CpuFeature : uint32_t {
 
 // Rows of activations in groups of kGroup columns: x ~= scale * value. `sums` is the sum of the
 // group's values, which kernels with offset weights subtract. cols are padded to kGroup.
+// Values are -127..127, as quantize_row makes them: matmul kernels need not handle -128. Weights
+// come from a file and may be any byte, -128 too.
 struct QuantizedRows {
   int8_t* values;  // [tokens][groups * kGroup]
   float* scales;   // [tokens][groups]; not aligned
@@ -123,11 +127,11 @@ struct Kernels {
   // y = y + x; n a multiple of kLanes.
   void (*add)(const float* x, size_t n, float* y) = nullptr;
 
-  // x = min(max(softplus(x + bias), lo), hi); n a multiple of kLanes.
+  // x = min(max(softplus(x + bias), lo), hi); n a multiple of kLanes; lo <= hi, neither NaN.
   void (*softplus)(const float* bias, size_t n, float lo, float hi, float* x) = nullptr;
 
   // Causal depthwise convolution of d_conv taps (1..kMaxConv) with SiLU, in place. Per channel:
-  //   acc = bias; acc = fmaf(weight[j], input j tokens after the oldest, acc), j in order;
+  //   acc = bias[channel]; acc = fmaf(weight[j], input j tokens after the oldest, acc), j in order;
   //   y = silu(acc). The newest d_conv - 1 raw inputs are left in state, oldest first.
   // weights [channel_blocks][d_conv][kLanes], bias [channels],
   // state [channel_blocks][d_conv - 1][kLanes].

@@ -1,1 +1,215 @@
+// The definition of every slot of Kernels, written to be read. It runs where no table of vectors
+// does, and every other table is compared with it bit by bit.
+#include <bit>
+#include <cmath>
+
 #include "runtime/kernels.h"
+#include "runtime/scalar_math.h"
+
+namespace adder {
+namespace {
+
+void QuantizeRow(const float* x, size_t n, int8_t* values, float* scales, int32_t* sums) {
+  for (size_t g = 0; g < Groups(n); ++g, x += kGroup, values += kGroup) {
+    const size_t count = n - g * kGroup < kGroup ? n - g * kGroup : kGroup;
+    // The bits of |x| order like integers, with NaN above infinity.
+    uint32_t largest = 0;
+    for (size_t i = 0; i < count; ++i) {
+      const uint32_t bits = std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu;
+      largest = bits > largest ? bits : largest;
+    }
+    const float m = std::bit_cast<float>(largest);
+    const bool finite = largest < 0x7f800000u;
+    sums[g] = 0;
+    scales[g] = finite ? 0.0f : std::bit_cast<float>(0x7fc00000u);
+    for (size_t i = 0; i < kGroup; ++i) values[i] = 0;
+    if (!finite || m < kQuantizeMin) continue;
+
+    const float inverse = 127.0f / m;
+    for (size_t i = 0; i < count; ++i) {
+      values[i] = static_cast<int8_t>(RoundToEven(x[i] * inverse));
+      sums[g] += values[i];
+    }
+    scales[g] = m * (1.0f / 127.0f);
+  }
+}
+
+void MatmulQ8(const int8_t* weights, const float* row_scales, size_t row_blocks, size_t groups,
+              const QuantizedRows* x, size_t tokens, float* y, size_t y_stride) {
+  for (size_t t = 0; t < tokens; ++t) {
+    for (size_t b = 0; b < row_blocks; ++b) {
+      for (size_t r = 0; r < kLanes; ++r) {
+        float acc = 0.0f;
+        for (size_t g = 0; g < groups; ++g) {
+          const int8_t* w = weights + (b * groups + g) * kGroup * kLanes + r * 4;
+          const int8_t* a = x->values + (t * groups + g) * kGroup;
+          int32_t dot = 0;
+          for (size_t k = 0; k < kGroup; ++k) dot += w[k / 4 * kLanes * 4 + k % 4] * a[k];
+          acc = std::fmaf(static_cast<float>(dot), x->scales[t * groups + g], acc);
+        }
+        y[t * y_stride + b * kLanes + r] = row_scales[b * kLanes + r] * acc;
+      }
+    }
+  }
+}
+
+void MatmulQ4(const uint8_t* weights, const uint16_t* scales, size_t row_blocks, size_t groups,
+              const QuantizedRows* x, size_t tokens, float* y, size_t y_stride) {
+  constexpr size_t kHalf = kGroup / 2;  // columns in the low nibbles, then as many in the high ones
+  for (size_t t = 0; t < tokens; ++t) {
+    for (size_t b = 0; b < row_blocks; ++b) {
+      for (size_t r = 0; r < kLanes; ++r) {
+        float acc = 0.0f;
+        for (size_t g = 0; g < groups; ++g) {
+          const uint8_t* w = weights + (b * groups + g) * kHalf * kLanes + r * 4;
+          const int8_t* a = x->values + (t * groups + g) * kGroup;
+          int32_t dot = 0;
+          for (size_t k = 0; k < kHalf; ++k) {
+            const int byte = w[k / 4 * kLanes * 4 + k % 4];
+            dot += ((byte & 15) - 8) * a[k] + ((byte >> 4) - 8) * a[kHalf + k];
+          }
+          const float scale = F16ToF32(scales[(b * groups + g) * kLanes + r]);
+          acc = std::fmaf(static_cast<float>(dot), scale * x->scales[t * groups + g], acc);
+        }
+        y[t * y_stride + b * kLanes + r] = acc;
+      }
+    }
+  }
+}
+
+inline float ToF32(float weight) { return weight; }
+inline float ToF32(uint16_t weight) { return F16ToF32(weight); }
+
+template <typename Weight>
+void MatmulFloat(const Weight* weights, size_t row_blocks, size_t cols, const float* x,
+                 size_t x_stride, size_t tokens, float* y, size_t y_stride) {
+  for (size_t t = 0; t < tokens; ++t) {
+    for (size_t b = 0; b < row_blocks; ++b) {
+      for (size_t r = 0; r < kLanes; ++r) {
+        float acc = 0.0f;
+        for (size_t k = 0; k < cols; ++k) {
+          acc = std::fmaf(ToF32(weights[(b * cols + k) * kLanes + r]), x[t * x_stride + k], acc);
+        }
+        y[t * y_stride + b * kLanes + r] = acc;
+      }
+    }
+  }
+}
+
+void RmsNorm(const float* x, const float* weight, size_t n, float count, float eps, float* y) {
+  float s[kLanes] = {};
+  for (size_t i = 0; i < n; ++i) s[i % kLanes] = std::fmaf(x[i], x[i], s[i % kLanes]);
+  for (size_t width = kLanes / 2; width > 0; width /= 2) {
+    for (size_t l = 0; l < width; ++l) s[l] += s[l + width];
+  }
+  const float inverse = 1.0f / std::sqrt(s[0] / count + eps);
+  for (size_t i = 0; i < n; ++i) {
+    y[i] = weight == nullptr ? x[i] * inverse : (x[i] * inverse) * weight[i];
+  }
+}
+
+void SiluMul(const float* z, size_t n, float* y) {
+  for (size_t i = 0; i < n; ++i) y[i] *= Silu(z[i]);
+}
+
+void Add(const float* x, size_t n, float* y) {
+  for (size_t i = 0; i < n; ++i) y[i] += x[i];
+}
+
+void SoftplusClamped(const float* bias, size_t n, float lo, float hi, float* x) {
+  for (size_t i = 0; i < n; ++i) {
+    const float value = Softplus(x[i] + bias[i]);
+    const float raised = value < lo ? lo : value;  // NaN stays
+    x[i] = raised > hi ? hi : raised;
+  }
+}
+
+void Conv1dSilu(const float* weights, const float* bias, size_t channel_blocks, size_t d_conv,
+                size_t tokens, size_t stride, float* state, float* x) {
+  const size_t history = d_conv - 1;
+  for (size_t channel = 0; channel < channel_blocks * kLanes; ++channel) {
+    const size_t b = channel / kLanes;
+    const size_t l = channel % kLanes;
+    const float* w = weights + b * d_conv * kLanes + l;
+    float* s = state + b * history * kLanes + l;
+    for (size_t t = 0; t < tokens; ++t) {
+      float* value = x + t * stride + channel;
+      const float newest = *value;
+      float acc = bias[channel];
+      for (size_t j = 0; j < history; ++j) acc = std::fmaf(w[j * kLanes], s[j * kLanes], acc);
+      acc = std::fmaf(w[history * kLanes], newest, acc);
+      *value = Silu(acc);
+      for (size_t j = 1; j < history; ++j) s[(j - 1) * kLanes] = s[j * kLanes];
+      if (history > 0) s[(history - 1) * kLanes] = newest;
+    }
+  }
+}
+
+void SelectiveScan(const SelectiveScanArgs* args) {
+  for (size_t channel = 0; channel < args->channel_blocks * kLanes; ++channel) {
+    const size_t first = channel / kLanes * args->d_state * kLanes + channel % kLanes;
+    const float* a = args->a + first;
+    float* state = args->state + first;
+    for (size_t t = 0; t < args->tokens; ++t) {
+      float* x = args->x + t * args->stride + channel;
+      const float* b = args->b + t * args->bc_stride;
+      const float* c = args->c + t * args->bc_stride;
+      const float dt = args->dt[t * args->stride + channel];
+      const float u = dt * *x;
+      float y = 0.0f;
+      for (size_t n = 0; n < args->d_state; ++n) {
+        float& s = state[n * kLanes];
+        s = std::fmaf(Exp2(dt * a[n * kLanes]), s, u * b[n]);
+        y = std::fmaf(s, c[n], y);
+      }
+      y = std::fmaf(args->d[channel], *x, y);
+      *x = y * Silu(args->z[t * args->stride + channel]);
+    }
+  }
+}
+
+void SsdScan(const SsdScanArgs* args) {
+  const size_t head_dim = args->head_blocks * kLanes;
+  for (size_t channel = args->head_begin * head_dim; channel < args->head_end * head_dim;
+       ++channel) {
+    const size_t head = channel / head_dim;
+    const size_t group = head / args->heads_per_group;
+    float* state = args->state + channel / kLanes * args->d_state * kLanes + channel % kLanes;
+    for (size_t t = 0; t < args->tokens; ++t) {
+      float* x = args->x + t * args->stride + channel;
+      const float* b = args->b + t * args->bc_stride + group * args->d_state;
+      const float* c = args->c + t * args->bc_stride + group * args->d_state;
+      const float dt = args->dt[t * args->dt_stride + head];
+      const float decay = Exp2(dt * args->a[head]);
+      const float u = dt * *x;
+      float y = 0.0f;
+      for (size_t n = 0; n < args->d_state; ++n) {
+        float& s = state[n * kLanes];
+        s = std::fmaf(decay, s, u * b[n]);
+        y = std::fmaf(s, c[n], y);
+      }
+      *x = std::fmaf(args->d[channel], *x, y);
+    }
+  }
+}
+
+}  // namespace
+
+constinit const Kernels kScalarKernels = {
+    .name = "scalar",
+    .required = 0,
+    .quantize_row = QuantizeRow,
+    .matmul_q8 = MatmulQ8,
+    .matmul_q4 = MatmulQ4,
+    .matmul_f16 = MatmulFloat<uint16_t>,
+    .matmul_f32 = MatmulFloat<float>,
+    .rms_norm = RmsNorm,
+    .silu_mul = SiluMul,
+    .add = Add,
+    .softplus = SoftplusClamped,
+    .conv1d_silu = Conv1dSilu,
+    .selective_scan = SelectiveScan,
+    .ssd_scan = SsdScan,
+};
+
+}  // namespace adder

@@ -1,0 +1,58 @@
+// Mapping functions: what the published checkpoints of each family call their tensors and settings
+// (ARCHITECTURES.md), turned into a plan. One file per kind of mixer.
+#pragma once
+
+#include <string>
+
+#include "converter/json.h"
+#include "converter/plan.h"
+
+namespace adder {
+
+// Tensor names around the layers.
+struct CheckpointNames {
+  std::string root;       // "backbone." as a rule; layers are "<root>layers.<i>."
+  std::string embedding;  // full names
+  std::string final_norm;
+  std::string head;
+};
+
+// What a mapping function learns beside the layers.
+struct ModelHead {
+  std::string family;
+  int64_t vocab_size = 0;
+  double norm_eps = 1e-5;
+  bool tied = true;
+};
+
+// Fill plan.config.layers and add the tensors of all layers. `names` were found in the checkpoint.
+Result<ModelHead> PlanHfMamba1(const Config& config, const CheckpointNames& names,
+                               PlanBuilder& builder);
+Result<ModelHead> PlanFalconMamba(const Config& config, const CheckpointNames& names,
+                                  PlanBuilder& builder);
+Result<ModelHead> PlanOriginalMamba1(const Config& config, const CheckpointNames& names,
+                                     PlanBuilder& builder);
+Result<ModelHead> PlanHfMamba2(const Config& config, const CheckpointNames& names,
+                               PlanBuilder& builder);
+Result<ModelHead> PlanOriginalMamba2(const Config& config, const CheckpointNames& names,
+                                     PlanBuilder& builder);
+Result<ModelHead> PlanCodestral(const Config& params, const CheckpointNames& names,
+                                PlanBuilder& builder);
+
+// Shared checks (family.cc).
+
+// Width of the model from the embedding; an error if the configuration says otherwise.
+Result<uint32_t> ModelWidth(const Config& config, const CheckpointNames& names,
+                            PlanBuilder& builder);
+// Layers present in the checkpoint; an error if the configuration says otherwise.
+Result<size_t> CountLayers(const Config& config, const CheckpointNames& names,
+                           PlanBuilder& builder);
+// Only SiLU is published for the mixers of these families.
+Status CheckActivation(const Config& config);
+// Options of the original package that change the architecture and are not supported.
+Status CheckOriginalOptions(const Config& config);
+// A warning when tensors and configuration disagree about a bias; the tensors are right.
+void CheckBiasFlag(const Config& config, std::string_view key, bool fallback, bool present,
+                   PlanBuilder& builder);
+
+}  // namespace adder

@@ -1,0 +1,154 @@
+// One tensor of a checkpoint as float32: element formats, strides, and the refusal of values that
+// are not weights.
+#include <bit>
+#include <cfloat>
+#include <cmath>
+
+#include "converter/checkpoint.h"
+
+namespace adder {
+namespace {
+
+// Little-endian on any host; compilers make one load of it.
+template <typename T>
+T Load(const uint8_t* bytes) {
+  T value = 0;
+  for (size_t i = 0; i < sizeof(T); ++i) value = static_cast<T>(value | T{bytes[i]} << (8 * i));
+  return value;
+}
+
+// Each format below: bytes of an element, and its value as float. What float32 cannot hold becomes
+// NaN, so that one test finds everything to refuse.
+struct F32 {
+  static constexpr size_t kBytes = 4;
+  static float Read(const uint8_t* p) { return std::bit_cast<float>(Load<uint32_t>(p)); }
+};
+
+struct BF16 {
+  static constexpr size_t kBytes = 2;
+  static float Read(const uint8_t* p) {
+    return std::bit_cast<float>(static_cast<uint32_t>(Load<uint16_t>(p)) << 16);
+  }
+};
+
+struct F16 {
+  static constexpr size_t kBytes = 2;
+  // Exact for all 65536 patterns: 1 sign, 5 exponent (bias 15) and 10 mantissa bits.
+  static float Read(const uint8_t* p) {
+    const uint32_t half = Load<uint16_t>(p);
+    const uint32_t sign = (half & 0x8000u) << 16, exponent = half >> 10 & 31,
+                   mantissa = half & 1023;
+    if (exponent == 0) {  // zero and subnormals: mantissa * 2^-24
+      const float value = static_cast<float>(mantissa) * 0x1p-24f;
+      return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | sign);
+    }
+    const uint32_t wide = exponent == 31 ? 255 : exponent + (127 - 15);
+    return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
+  }
+};
+
+struct F64 {
+  static constexpr size_t kBytes = 8;
+  static float Read(const uint8_t* p) {
+    const double value = std::bit_cast<double>(Load<uint64_t>(p));
+    return std::fabs(value) <= double{FLT_MAX} ? static_cast<float>(value) : NAN;
+  }
+};
+
+template <typename Bits, typename Integer>
+struct Int {
+  static constexpr size_t kBytes = sizeof(Bits);
+  static float Read(const uint8_t* p) {
+    const auto value = std::bit_cast<Integer>(Load<Bits>(p));
+    constexpr Integer kExact = Integer{1} << FLT_MANT_DIG;
+    return value >= -kExact && value <= kExact ? static_cast<float>(value) : NAN;
+  }
+};
+
+template <typename Format>
+void ReadContiguous(const SourceTensor& tensor, std::vector<float>* out) {
+  const uint8_t* p = tensor.data;
+  for (float& value : *out) {
+    value = Format::Read(p);
+    p += Format::kBytes;
+  }
+}
+
+// Row-major over the shape: `index` counts like an odometer, `at` is its element in the storage.
+template <typename Format>
+void ReadStrided(const SourceTensor& tensor, std::vector<float>* out) {
+  std::vector<uint64_t> index(tensor.shape.size(), 0);
+  uint64_t at = 0;
+  for (float& value : *out) {
+    value = Format::Read(tensor.data + at * Format::kBytes);
+    for (size_t axis = index.size(); axis-- > 0;) {
+      at += tensor.strides[axis];
+      if (++index[axis] < tensor.shape[axis]) break;
+      at -= tensor.strides[axis] * tensor.shape[axis];
+      index[axis] = 0;
+    }
+  }
+}
+
+template <typename Format>
+void Read(const SourceTensor& tensor, std::vector<float>* out) {
+  tensor.strides.empty() ? ReadContiguous<Format>(tensor, out) : ReadStrided<Format>(tensor, out);
+}
+
+}  // namespace
+
+const char* SourceTypeName(SourceType type) {
+  static constexpr const char* kNames[] = {"F32", "F16", "BF16", "F64", "I32", "I64"};
+  return kNames[static_cast<size_t>(type)];
+}
+
+size_t SourceTypeBytes(SourceType type) {
+  static constexpr size_t kBytes[] = {4, 2, 2, 8, 4, 8};
+  return kBytes[static_cast<size_t>(type)];
+}
+
+uint64_t SourceTensor::elements() const {
+  uint64_t count = 1;
+  for (const uint64_t size : shape) count *= size;
+  return count;
+}
+
+bool SourceTensor::SameStorage(const SourceTensor& other) const {
+  return data == other.data && type == other.type && shape == other.shape &&
+         strides == other.strides && elements() > 0;
+}
+
+Result<std::vector<float>> ReadF32(const SourceTensor& tensor, const std::string& name) {
+  std::vector<float> out(tensor.elements());
+  switch (tensor.type) {
+    case SourceType::kF32:
+      Read<F32>(tensor, &out);
+      break;
+    case SourceType::kF16:
+      Read<F16>(tensor, &out);
+      break;
+    case SourceType::kBF16:
+      Read<BF16>(tensor, &out);
+      break;
+    case SourceType::kF64:
+      Read<F64>(tensor, &out);
+      break;
+    case SourceType::kI32:
+      Read<Int<uint32_t, int32_t>>(tensor, &out);
+      break;
+    case SourceType::kI64:
+      Read<Int<uint64_t, int64_t>>(tensor, &out);
+      break;
+  }
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (!std::isfinite(out[i])) {
+      return Error(Code::kCorruptFile,
+                   "%s: %s: element %zu of %zu (%s) is NaN, infinite or beyond "
+                   "float32",
+                   tensor.file.c_str(), name.c_str(), i, out.size(), SourceTypeName(tensor.type));
+    }
+  }
+  return out;
+}
+
+}  // namespace adder

@@ -1,0 +1,48 @@
+// One step of the residual stream: a norm, a mixer, and the addition of its output.
+//
+// A model is a list of blocks; each kind is one file under runtime/blocks. A block is const after
+// it was made and holds views into the model file. What changes while a stream runs - its recurrent
+// state - and its temporary buffers are handed in, so that any number of streams share a block.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "runtime/arena.h"
+#include "runtime/kernels.h"
+#include "runtime/model_config.h"
+#include "runtime/status.h"
+
+namespace adder {
+
+class TensorBinder;
+
+struct ForwardArgs {
+  const Kernels& kernels;
+  size_t tokens;      // 1 .. max_tokens of ScratchBytes
+  size_t max_tokens;  // what the scratch was measured for
+  float* hidden;      // [tokens][stride], in and out
+  size_t stride;      // d_model padded to kLanes
+  float* state;       // [StateFloats()]
+  Arena scratch;
+};
+
+class Block {
+ public:
+  virtual ~Block() = default;
+  // Zeros are the state before the first token.
+  virtual size_t StateFloats() const = 0;
+  virtual size_t ScratchBytes(size_t max_tokens) const = 0;
+  // hidden += mixer(norm(hidden)) for each token in turn, advancing the state. The result does not
+  // depend on how a text is split into calls. Allocates nothing.
+  virtual void Forward(const ForwardArgs& args) const noexcept = 0;
+};
+
+// Bind tensors "<prefix>..." of the file and check their shapes.
+Result<std::unique_ptr<Block>> MakeMamba1Block(const LayerConfig& layer, uint32_t d_model,
+                                               TensorBinder binder);
+Result<std::unique_ptr<Block>> MakeMamba2Block(const LayerConfig& layer, uint32_t d_model,
+                                               TensorBinder binder);
+
+}  // namespace adder

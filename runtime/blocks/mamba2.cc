@@ -1,0 +1,172 @@
+// Mamba-2 block (Dao and Gu, arXiv:2405.21060).
+//
+// In the file every head is head_dim padded to kLanes channels wide, so that no lane block belongs
+// to two heads; padding channels have zero weights and stay 0.
+#include <memory>
+
+#include "runtime/block.h"
+#include "runtime/linear.h"
+#include "runtime/tensor_binder.h"
+
+namespace adder {
+namespace {
+
+class Mamba2Block final : public Block {
+ public:
+  Mamba2Block(const Mamba2Config& config, float norm_eps, uint32_t d_model, TensorBinder& bind)
+      : c_(config),
+        norm_eps_(norm_eps),
+        d_model_(d_model),
+        head_blocks_(RowBlocks(config.head_dim)),
+        channels_(config.n_heads * head_blocks_ * kLanes),
+        bc_(size_t{2} * config.n_groups * config.d_state),
+        bc_channels_(RoundUp(bc_, kLanes)),
+        heads_(RoundUp(config.n_heads, kLanes)),
+        norm_(bind.Floats("norm", {d_model})),
+        in_z_(bind.Matrix("in_z", channels_, d_model)),
+        in_x_(bind.Matrix("in_x", channels_, d_model)),
+        in_bc_(bind.Matrix("in_bc", bc_, d_model)),
+        in_dt_(bind.Matrix("in_dt", c_.n_heads, d_model)),
+        conv_x_weight_(bind.Floats("conv_x.weight", {channels_ / kLanes, c_.d_conv, kLanes})),
+        conv_x_bias_(bind.Floats("conv_x.bias", {channels_})),
+        conv_bc_weight_(bind.Floats("conv_bc.weight", {bc_channels_ / kLanes, c_.d_conv, kLanes})),
+        conv_bc_bias_(bind.Floats("conv_bc.bias", {bc_channels_})),
+        dt_bias_(bind.Floats("dt_bias", {heads_})),
+        a_(bind.Floats("a", {c_.n_heads})),
+        d_(bind.Floats("d", {channels_})),
+        gated_norm_(c_.gating == Gating::kGateOnly ? nullptr
+                                                   : bind.Floats("gated_norm", {channels_})),
+        out_proj_(bind.Matrix("out_proj", d_model, channels_)) {}
+
+  size_t StateFloats() const override {
+    return (channels_ + bc_channels_) * (c_.d_conv - 1) + channels_ * c_.d_state;
+  }
+
+  size_t ScratchBytes(size_t max_tokens) const override {
+    Arena measure;
+    Carve(&measure, max_tokens);
+    return measure.used();
+  }
+
+  void Forward(const ForwardArgs& args) const noexcept override {
+    const Kernels& k = args.kernels;
+    const size_t tokens = args.tokens;
+    Arena scratch = args.scratch;
+    Buffers s = Carve(&scratch, args.max_tokens);
+
+    for (size_t t = 0; t < tokens; ++t) {
+      k.rms_norm(args.hidden + t * args.stride, norm_, d_model_, static_cast<float>(d_model_),
+                 norm_eps_, s.u + t * args.stride);
+    }
+    s.outer.Set(k, s.u, args.stride, tokens,
+                in_z_.quantized() || in_x_.quantized() || in_bc_.quantized() || in_dt_.quantized());
+    in_z_.Apply(k, s.outer, tokens, s.z, channels_);
+    in_x_.Apply(k, s.outer, tokens, s.x, channels_);
+    in_bc_.Apply(k, s.outer, tokens, s.bc, bc_channels_);
+    in_dt_.Apply(k, s.outer, tokens, s.dt, heads_);
+
+    float* conv_x_state = args.state;
+    float* conv_bc_state = conv_x_state + channels_ * (c_.d_conv - 1);
+    float* ssm_state = conv_bc_state + bc_channels_ * (c_.d_conv - 1);
+    k.conv1d_silu(conv_x_weight_, conv_x_bias_, channels_ / kLanes, c_.d_conv, tokens, channels_,
+                  conv_x_state, s.x);
+    k.conv1d_silu(conv_bc_weight_, conv_bc_bias_, bc_channels_ / kLanes, c_.d_conv, tokens,
+                  bc_channels_, conv_bc_state, s.bc);
+    for (size_t t = 0; t < tokens; ++t) {
+      k.softplus(dt_bias_, heads_, c_.dt_min, c_.dt_max, s.dt + t * heads_);
+    }
+
+    const SsdScanArgs scan = {.tokens = tokens,
+                              .head_begin = 0,
+                              .head_end = c_.n_heads,
+                              .head_blocks = head_blocks_,
+                              .d_state = c_.d_state,
+                              .heads_per_group = c_.n_heads / c_.n_groups,
+                              .stride = channels_,
+                              .dt_stride = heads_,
+                              .bc_stride = bc_channels_,
+                              .x = s.x,
+                              .dt = s.dt,
+                              .b = s.bc,
+                              .c = s.bc + size_t{c_.n_groups} * c_.d_state,
+                              .a = a_,
+                              .d = d_,
+                              .state = ssm_state};
+    k.ssd_scan(&scan);
+    for (size_t t = 0; t < tokens; ++t) Gate(k, s.z + t * channels_, s.x + t * channels_);
+
+    s.inner.Set(k, s.x, channels_, tokens, out_proj_.quantized());
+    out_proj_.Apply(k, s.inner, tokens, s.u, args.stride);
+    for (size_t t = 0; t < tokens; ++t) {
+      k.add(s.u + t * args.stride, args.stride, args.hidden + t * args.stride);
+    }
+  }
+
+ private:
+  struct Buffers {
+    float* u;                  // [tokens][d_model]
+    float *x, *z;              // [tokens][channels]
+    float* bc;                 // [tokens][bc_channels], B then C, each [n_groups][d_state]
+    float* dt;                 // [tokens][heads]
+    Activations outer, inner;  // quantized rows of d_model and of all channels
+  };
+
+  Buffers Carve(Arena* arena, size_t max_tokens) const {
+    Buffers s = {};
+    s.u = arena->Take<float>(max_tokens * out_proj_.padded_rows());
+    s.x = arena->Take<float>(max_tokens * channels_);
+    s.z = arena->Take<float>(max_tokens * channels_);
+    s.bc = arena->Take<float>(max_tokens * bc_channels_);
+    s.dt = arena->Take<float>(max_tokens * heads_);
+    s.outer = Activations::Carve(arena, max_tokens, d_model_);
+    s.inner = Activations::Carve(arena, max_tokens, channels_);
+    return s;
+  }
+
+  // y [channels] with gate z, in place.
+  void Gate(const Kernels& k, const float* z, float* y) const {
+    if (c_.gating != Gating::kNormThenGate) k.silu_mul(z, channels_, y);
+    if (c_.gating != Gating::kGateOnly) {
+      const size_t width = channels_ / c_.norm_groups;
+      const float count = static_cast<float>(c_.n_heads / c_.norm_groups * c_.head_dim);
+      for (size_t g = 0; g < c_.norm_groups; ++g) {
+        k.rms_norm(y + g * width, gated_norm_ + g * width, width, count, c_.gated_norm_eps,
+                   y + g * width);
+      }
+    }
+    if (c_.gating == Gating::kNormThenGate) k.silu_mul(z, channels_, y);
+  }
+
+  Mamba2Config c_;
+  float norm_eps_;
+  size_t d_model_;
+  size_t head_blocks_;           // lane blocks of one head
+  size_t channels_;              // n_heads * head_blocks * kLanes
+  size_t bc_, bc_channels_;      // 2 * n_groups * d_state, and padded to kLanes
+  size_t heads_;                 // n_heads padded to kLanes
+  const float* norm_;            // [d_model]
+  Linear in_z_, in_x_;           // [channels, d_model]
+  Linear in_bc_;                 // [2 * n_groups * d_state, d_model]
+  Linear in_dt_;                 // [n_heads, d_model]
+  const float* conv_x_weight_;   // [channels / kLanes][d_conv][kLanes]
+  const float* conv_x_bias_;     // [channels]
+  const float* conv_bc_weight_;  // [bc_channels / kLanes][d_conv][kLanes]
+  const float* conv_bc_bias_;    // [bc_channels]
+  const float* dt_bias_;         // [heads]
+  const float* a_;               // [n_heads], -exp(A_log) * log2(e)
+  const float* d_;               // [channels]
+  const float* gated_norm_;      // [channels] or nullptr
+  Linear out_proj_;              // [d_model, channels]
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Block>> MakeMamba2Block(const LayerConfig& layer, uint32_t d_model,
+                                               TensorBinder binder) {
+  auto block = std::make_unique<Mamba2Block>(std::get<Mamba2Config>(layer.mixer), layer.norm_eps,
+                                             d_model, binder);
+  if (!binder.status().ok()) return binder.status();
+  return std::unique_ptr<Block>(std::move(block));
+}
+
+}  // namespace adder

@@ -1,0 +1,38 @@
+// Numbers that every table of kernels shares. The functions they belong to are defined in
+// runtime/scalar_math.h; the coefficients come from tools/fit_polynomials.py.
+#pragma once
+
+namespace adder {
+
+// Adding and subtracting it rounds |x| < 2^22 to the nearest even integer. After the addition the
+// low mantissa bits are that integer, in two's complement.
+inline constexpr float kRoundingShift = 0x1.8p23f;
+
+// 2^r = 1 + r (c1 + r (c2 + ...)) for |r| <= 1/2, relative error 9.4e-8 before rounding.
+inline constexpr float kExp2C1 = 0x1.62e42ap-1f;
+inline constexpr float kExp2C2 = 0x1.ebf9c2p-3f;
+inline constexpr float kExp2C3 = 0x1.c6b6d8p-5f;
+inline constexpr float kExp2C4 = 0x1.3ce8acp-7f;
+inline constexpr float kExp2C5 = 0x1.5bda40p-10f;
+
+// Arguments below the first give 0, above the second they count as the second. The limits of Exp
+// are those of Exp2 times ln 2, rounded towards zero.
+inline constexpr float kExp2Min = -126.0f;
+inline constexpr float kExp2Max = 127.0f;
+inline constexpr float kExpMin = -0x1.5d589ep6f;  // -87.33654
+inline constexpr float kExpMax = 0x1.601e66p6f;   // 88.02969
+
+// log2(e) as the sum of two floats.
+inline constexpr float kLog2eHigh = 0x1.715476p0f;
+inline constexpr float kLog2eLow = 0x1.4ae0cp-26f;
+
+// atanh(s) / s = 1 + z (c1 + z (c2 + ...)) with z = s^2 <= 1/9, relative error 4.5e-9.
+inline constexpr float kAtanhC1 = 0x1.555502p-2f;
+inline constexpr float kAtanhC2 = 0x1.99d1ccp-3f;
+inline constexpr float kAtanhC3 = 0x1.1ec040p-3f;
+inline constexpr float kAtanhC4 = 0x1.1eca1ap-3f;
+
+// quantize_row: a group whose largest |x| is below this is all zeros.
+inline constexpr float kQuantizeMin = 0x1p-100f;
+
+}  // namespace adder

@@ -1,0 +1,105 @@
+// The transcendental functions and number conversions of Adder, operation by operation. Every table
+// of kernels repeats exactly these operations in its own registers (math_avx2.h and so on), so that
+// results agree in every bit; the sampler uses them too, so that sampled text agrees as well.
+// Needs -ffp-contract=off and the default rounding mode. Errors are measured over all floats by
+// tests/scalar_math_test.cc and are relative to the true value.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "runtime/math_constants.h"
+
+namespace adder {
+
+// To the nearest integer, ties to even. |x| < 2^22.
+inline float RoundToEven(float x) { return (x + kRoundingShift) - kRoundingShift; }
+
+// 2^(n + r), where `shifted` = n + kRoundingShift and |r| <= 1/2.
+inline float Exp2Scaled(float shifted, float r) {
+  float p = std::fmaf(kExp2C5, r, kExp2C4);
+  p = std::fmaf(p, r, kExp2C3);
+  p = std::fmaf(p, r, kExp2C2);
+  p = std::fmaf(p, r, kExp2C1);
+  p = std::fmaf(p, r, 1.0f);
+  // The exponent bits of 2^n. A product and not an integer addition to p: NaN stays NaN.
+  const uint32_t bits = (std::bit_cast<uint32_t>(shifted) << 23) + 0x3f800000u;
+  return p * std::bit_cast<float>(bits);
+}
+
+// 2^x, error <= 2e-7. Exact for integers. Below 2^-126 exactly 0: a decaying state never drags
+// subnormals along, and SIMD code can compute garbage there and mask it. Above 2^127 it stays
+// 2^127, so that 1 + Exp2(x) is finite. NaN gives NaN.
+//
+// AVX-512 may use vrndscaleps for the rounding and vscalefps for the product: both round once and
+// the result is a normal number, so the bits are the same.
+inline float Exp2(float x) {
+  if (x < kExp2Min) return 0.0f;
+  const float clamped = x > kExp2Max ? kExp2Max : x;
+  const float shifted = clamped + kRoundingShift;
+  return Exp2Scaled(shifted, clamped - (shifted - kRoundingShift));
+}
+
+// e^x, error <= 2e-7. As Exp2(x log2 e), but with log2 e to 49 bits: a rounded product would lose
+// up to 7 bits of large |x|. 0 below -87.34, 2^127 above 88.03.
+inline float Exp(float x) {
+  if (x < kExpMin) return 0.0f;
+  const float clamped = x > kExpMax ? kExpMax : x;
+  const float shifted = std::fmaf(clamped, kLog2eHigh, kRoundingShift);
+  const float n = shifted - kRoundingShift;
+  const float r = std::fmaf(clamped, kLog2eHigh, -n);
+  return Exp2Scaled(shifted, std::fmaf(clamped, kLog2eLow, r));
+}
+
+// x / (1 + e^-x), error <= 4e-7 for x >= -88; below that x / 2^127 (nearly), where the true value
+// is less than 1e-36 in magnitude.
+inline float Silu(float x) { return x / (1.0f + Exp(-x)); }
+
+// log(1 + e^x) = max(x, 0) + log1p(e^-|x|), error <= 4e-7; 0 below -87.34.
+inline float Softplus(float x) {
+  const float u = Exp(-std::fabs(x));
+  const float s = u / (2.0f + u);  // log1p(u) = 2 atanh(s)
+  const float z = s * s;
+  float p = std::fmaf(kAtanhC4, z, kAtanhC3);
+  p = std::fmaf(p, z, kAtanhC2);
+  p = std::fmaf(p, z, kAtanhC1);
+  const float twice = s + s;
+  const float log1p = std::fmaf(twice * z, p, twice);
+  return (x > 0.0f ? x : 0.0f) + log1p;
+}
+
+// IEEE binary16 to float, exact.
+inline float F16ToF32(uint16_t half) {
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
+  const uint32_t exponent = (half >> 10) & 0x1fu;
+  const uint32_t mantissa = half & 0x3ffu;
+  if (exponent == 0) {  // zero or subnormal: mantissa 2^-24
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+    return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
+  }
+  const uint32_t biased = exponent == 31 ? 255u : exponent + (127u - 15u);
+  return std::bit_cast<float>(sign | biased << 23 | mantissa << 13);
+}
+
+// Float to IEEE binary16, to nearest even; too large becomes infinity, NaN a quiet NaN.
+inline uint16_t F32ToF16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = (bits >> 16) & 0x8000u;
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  uint32_t half;
+  if (magnitude > 0x7f800000u) {
+    half = 0x7e00u;
+  } else if (magnitude >= 0x38800000u) {  // 2^-14, the smallest normal
+    // Rebias, then round by adding just under half a unit, one more if the kept part is odd.
+    const uint32_t rebiased = magnitude - (112u << 23);
+    half = (rebiased + 0xfffu + ((rebiased >> 13) & 1u)) >> 13;
+    if (half > 0x7c00u) half = 0x7c00u;
+  } else {
+    // Adding 0.5 leaves a multiple of 2^-24 in the mantissa, rounded by the addition itself.
+    half = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+  }
+  return static_cast<uint16_t>(sign | half);
+}
+
+}  // namespace adder

@@ -1,0 +1,144 @@
+#include "runtime/session.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstring>
+#include <new>
+
+namespace adder {
+
+// Where everything lies in a session's buffer.
+struct Session::Layout {
+  Session* session;
+  float* state;
+  float* hidden;
+  float* normed;
+  float* logits;
+  Activations head_input;
+  uint8_t* scratch;
+  size_t scratch_bytes;
+
+  static Layout Carve(Arena* arena, const Model& model, size_t tile) {
+    const size_t stride = RoundUp(model.config().d_model, kLanes);
+    Layout layout = {};
+    layout.session = arena->Take<Session>(1);
+    layout.state = arena->Take<float>(model.StateFloats());
+    layout.hidden = arena->Take<float>(tile * stride);
+    layout.normed = arena->Take<float>(stride);
+    layout.logits = arena->Take<float>(model.head().padded_rows());
+    layout.head_input = Activations::Carve(arena, 1, model.config().d_model);
+    for (const auto& block : model.blocks()) {
+      layout.scratch_bytes = std::max(layout.scratch_bytes, block->ScratchBytes(tile));
+    }
+    layout.scratch = arena->Take<uint8_t>(layout.scratch_bytes);
+    return layout;
+  }
+};
+
+Result<size_t> Session::Bytes(const Model& model, const SessionOptions& options) {
+  if (options.tile == 0 || options.tile > kMaxTile) {
+    return Error(Code::kInvalidArgument, "tile is %" PRIu32 ", expected 1 to %" PRIu32,
+                 options.tile, kMaxTile);
+  }
+  Arena measure;
+  Layout::Carve(&measure, model, options.tile);
+  return measure.used();
+}
+
+Result<Session*> Session::Place(const Model& model, const SessionOptions& options, void* buffer,
+                                size_t bytes) {
+  ADDER_ASSIGN_OR_RETURN(const size_t needed, Bytes(model, options));
+  if (buffer == nullptr || reinterpret_cast<uintptr_t>(buffer) % kAlignment != 0) {
+    return Error(Code::kInvalidArgument, "session buffer must be aligned to %zu", kAlignment);
+  }
+  if (bytes < needed) {
+    return Error(Code::kInvalidArgument, "session buffer has %zu bytes, needs %zu", bytes, needed);
+  }
+  Arena arena(buffer, bytes);
+  const Layout layout = Layout::Carve(&arena, model, options.tile);
+  Session* session = new (layout.session) Session(model);
+  session->tile_ = options.tile;
+  session->stride_ = RoundUp(model.config().d_model, kLanes);
+  session->state_ = layout.state;
+  session->hidden_ = layout.hidden;
+  session->normed_ = layout.normed;
+  session->logits_ = layout.logits;
+  session->head_input_ = layout.head_input;
+  session->scratch_ = Arena(layout.scratch, layout.scratch_bytes);
+  session->Reset();
+  return session;
+}
+
+void Session::Reset() {
+  std::memset(state_, 0, model_->StateFloats() * sizeof(float));
+  // Embedding look-ups write d_model values; the padding behind them stays 0 for ever.
+  std::memset(hidden_, 0, tile_ * stride_ * sizeof(float));
+  position_ = 0;
+}
+
+std::span<const float> Session::logits() const {
+  return position_ == 0 ? std::span<const float>()
+                        : std::span(logits_, model_->config().vocab_rows);
+}
+
+Status Session::Feed(std::span<const int32_t> tokens, FeedObserver* observer) {
+  const uint32_t rows = model_->config().vocab_rows;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || static_cast<uint32_t>(tokens[i]) >= rows) {
+      return Error(Code::kInvalidArgument,
+                   "token %zu is %" PRId32 ", the vocabulary has ids 0 to %" PRIu32, i, tokens[i],
+                   rows - 1);
+    }
+  }
+  for (size_t done = 0; done < tokens.size(); done += tile_) {
+    if (cancelled()) {
+      if (done > 0) ComputeLogits(hidden_ + (tile_ - 1) * stride_);
+      return Status(Code::kCancelled, "cancelled");
+    }
+    const size_t count = std::min(tile_, tokens.size() - done);
+    FeedTile(tokens.subspan(done, count), done, done + count == tokens.size(), observer);
+  }
+  return {};
+}
+
+void Session::FeedTile(std::span<const int32_t> tokens, size_t first_token, bool last,
+                       FeedObserver* observer) {
+  for (size_t t = 0; t < tokens.size(); ++t) {
+    model_->embedding().ReadRow(static_cast<size_t>(tokens[t]), hidden_ + t * stride_);
+  }
+  float* state = state_;
+  for (size_t i = 0; i < model_->blocks().size(); ++i) {
+    const Block& block = *model_->blocks()[i];
+    block.Forward({.kernels = model_->kernels(),
+                   .tokens = tokens.size(),
+                   .max_tokens = tile_,
+                   .hidden = hidden_,
+                   .stride = stride_,
+                   .state = state,
+                   .scratch = scratch_});
+    state += block.StateFloats();
+    if (observer != nullptr) observer->OnHidden(i, first_token, tokens.size(), hidden_, stride_);
+  }
+  position_ += tokens.size();
+  if (observer != nullptr) {
+    for (size_t t = 0; t < tokens.size(); ++t) {
+      ComputeLogits(hidden_ + t * stride_);
+      observer->OnLogits(first_token + t, logits());
+    }
+  } else if (last) {
+    ComputeLogits(hidden_ + (tokens.size() - 1) * stride_);
+  }
+}
+
+// logits = head * rms_norm(hidden)
+void Session::ComputeLogits(const float* hidden) {
+  const Kernels& k = model_->kernels();
+  const Linear& head = model_->head();
+  const size_t d_model = model_->config().d_model;
+  k.rms_norm(hidden, model_->final_norm(), d_model, static_cast<float>(d_model),
+             model_->config().final_norm_eps, normed_);
+  head_input_.Set(k, normed_, stride_, 1, head.quantized());
+  head.Apply(k, head_input_, 1, logits_, head.padded_rows());
+}
+
+}  // namespace adder

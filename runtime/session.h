@@ -1,0 +1,82 @@
+// One stream of tokens through a model: recurrent state, scratch and logits in a single buffer.
+//
+// After creation nothing allocates. A session is used by one thread at a time; Cancel alone may be
+// called from another.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+#include "runtime/model.h"
+#include "runtime/status.h"
+
+namespace adder {
+
+struct SessionOptions {
+  // Tokens of a prompt that go through a layer together: more makes prefill faster and scratch
+  // larger. Results do not depend on it.
+  uint32_t tile = 64;
+};
+inline constexpr uint32_t kMaxTile = 4096;
+
+// Looks at what happens while tokens are fed; for verification and evaluation.
+class FeedObserver {
+ public:
+  virtual ~FeedObserver() = default;
+  // Residual stream [tokens][stride] after layer `layer`, tokens counted from the start of the
+  // call.
+  virtual void OnHidden(size_t /*layer*/, size_t /*first_token*/, size_t /*tokens*/,
+                        const float* /*hidden*/, size_t /*stride*/) {}
+  // Logits [vocab_rows] behind token `token` of the call.
+  virtual void OnLogits(size_t /*token*/, std::span<const float> /*logits*/) {}
+};
+
+class Session {
+ public:
+  // Bytes that Place needs, or an error for options out of range.
+  static Result<size_t> Bytes(const Model& model, const SessionOptions& options);
+  // Makes a session at the start of `buffer` (aligned to 64), which holds everything of it. Nothing
+  // has to be freed but the buffer. The model must outlive the session.
+  static Result<Session*> Place(const Model& model, const SessionOptions& options, void* buffer,
+                                size_t bytes);
+
+  // Advances the state over `tokens`. On kInvalidArgument (an id outside the vocabulary) nothing
+  // changed; on kCancelled position() tells how many tokens went in. With an observer the logits of
+  // every token are computed, otherwise those of the last.
+  Status Feed(std::span<const int32_t> tokens, FeedObserver* observer = nullptr);
+
+  // [vocab_rows] behind the last token fed; empty before the first.
+  std::span<const float> logits() const;
+  uint64_t position() const { return position_; }  // tokens fed since the start
+  const Model& model() const { return *model_; }
+
+  // As created.
+  void Reset();
+
+  // Makes a running Feed or generation stop soon with kCancelled. Any thread.
+  void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
+  void ClearCancel() { cancelled_.store(false, std::memory_order_relaxed); }
+  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Layout;
+  explicit Session(const Model& model) : model_(&model) {}
+  void FeedTile(std::span<const int32_t> tokens, size_t first_token, bool last,
+                FeedObserver* observer);
+  void ComputeLogits(const float* hidden);
+
+  const Model* model_;
+  size_t tile_ = 0;
+  size_t stride_ = 0;  // of hidden, floats
+  float* state_ = nullptr;
+  float* hidden_ = nullptr;  // [tile][stride]
+  float* normed_ = nullptr;  // [stride]
+  float* logits_ = nullptr;  // [vocab_rows padded to kLanes]
+  Activations head_input_;
+  Arena scratch_;
+  uint64_t position_ = 0;
+  std::atomic<bool> cancelled_{false};
+};
+
+}  // namespace adder
