@@ -66,10 +66,10 @@ test_arm64() {
 
 # Each target keeps its corpus in build/fuzz/corpus/NAME and starts from tests/data/fuzz/NAME too.
 test_fuzz() {
-  local seconds=$1 target name seeds
+  local seconds=$1 target name seeds ran=0
   adder_install "${ADDER_BUILD_PACKAGES[@]}" "${ADDER_TEST_PACKAGES[@]}"
   adder_install_clang
-  adder_build fuzz
+  adder_build fuzz --target fuzzers
   for target in build/fuzz/tests/fuzz_*; do
     name=$(basename "$target")
     if [ ! -f "$target" ] || [ ! -x "$target" ]; then continue; fi
@@ -80,7 +80,12 @@ test_fuzz() {
     "$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
       -artifact_prefix="build/fuzz/$name-" "build/fuzz/corpus/$name" "${seeds[@]}" \
       2>"build/fuzz/$name.log" || { tail -40 "build/fuzz/$name.log" >&2; return 1; }
+    ran=$((ran + 1))
   done
+  if [ "$ran" -eq 0 ]; then
+    echo "there are no fuzz targets" >&2
+    return 1
+  fi
 }
 
 case "${1:-}" in

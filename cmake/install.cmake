@@ -2,10 +2,6 @@
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/adder)
 
-# A C program that links a static libadder also needs the C++ libraries that the compiler of this
-# build adds by itself.
-set(ADDER_CXX_LIBRARIES ${CMAKE_CXX_IMPLICIT_LINK_LIBRARIES})
-list(REMOVE_ITEM ADDER_CXX_LIBRARIES ${CMAKE_C_IMPLICIT_LINK_LIBRARIES})
 set(ADDER_IS_SHARED ${BUILD_SHARED_LIBS})
 
 install(TARGETS adder EXPORT adder-targets
@@ -32,7 +28,7 @@ file(RELATIVE_PATH ADDER_PC_INCLUDEDIR
 set(ADDER_PC_PRIVATE "")
 if(NOT BUILD_SHARED_LIBS)
   list(JOIN adder_runtime_modules " " modules)
-  list(JOIN ADDER_CXX_LIBRARIES " -l" libraries)
+  list(JOIN adder_cxx_libraries " -l" libraries)
   set(ADDER_PC_PRIVATE "Requires.private: ${modules}\nLibs.private: -l${libraries}")
 endif()
 configure_file(cmake/adder.pc.in adder.pc @ONLY)

@@ -20,13 +20,14 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 # those before it.
 RUNTIME_LAYERS = (
     ("status", "scalar_math", "math_constants"),
-    ("mapped_file", "arena", "telemetry", "parallel", "kernels", "kernels_*", "utf8", "unicode",
-     "regex", "sampler", "tokenizer", "tokenizer_*"),
+    ("mapped_file", "arena", "telemetry", "parallel", "kernels", "kernels_*", "sampler",
+     "utf8", "unicode", "regex", "byte_chars", "text_steps", "added_tokens", "bpe",
+     "tokenizer", "tokenizer_*"),
     ("model_file", "model_config", "linear", "dense_xnnpack"),
     ("tensor_binder",),
     ("block", "blocks/*"),
     ("model", "tuner"),
-    ("session",),
+    ("session", "session_*"),
     ("chat_template", "generate"),
     ("api",),
 )
@@ -37,7 +38,7 @@ FORMATS = ["quant/qtypes.h", "quant/float16.h"]  # plain data, which the runtime
 KERNELS = ["runtime/kernels.h", "runtime/math_constants.h", "quant/qtypes.h"]
 CONVERTER = ["converter/*", "quant/*", "runtime/status.h", "runtime/mapped_file.h",
              "runtime/model_file.h", "runtime/model_config.h", "runtime/tokenizer*.h",
-             "runtime/utf8.h", "runtime/unicode.h", "runtime/regex.h"]
+             "runtime/text_steps.h", "runtime/utf8.h", "runtime/unicode.h", "runtime/regex.h"]
 PROJECT = {
     "kernels_x86": KERNELS + ["kernels_x86/math_*.h"],
     "kernels_arm": KERNELS + ["kernels_arm/math_*.h"],
