@@ -1,0 +1,262 @@
+// Throughput of the kernels, per slot and table. Decode reads its weights from a region larger than
+// any cache, so bytes_per_second compares with BM_PlainRead; prefill counts multiply-adds.
+//   kernels_bench --benchmark_filter=avx2
+#include <benchmark/benchmark.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/kernels_dispatch.h"
+
+namespace adder {
+namespace {
+
+constexpr size_t kWeightBytes = size_t{512} << 20;
+constexpr size_t kCols = 2560, kRows = 5120;  // in_proj of a 2.8b model, one half
+
+struct Free {
+  void operator()(void* p) const { std::free(p); }
+};
+template <typename T>
+using Array = std::unique_ptr<T[], Free>;
+
+// Aligned memory with every page touched.
+template <typename T>
+Array<T> Allocate(size_t count, T value) {
+  const size_t bytes = RoundUp(count * sizeof(T), kAlignment);
+  Array<T> array(static_cast<T*>(std::aligned_alloc(kAlignment, bytes)));
+  for (size_t i = 0; i < count; ++i) array[i] = value;
+  return array;
+}
+
+Array<float> Numbers(size_t count, float low, float high) {
+  Array<float> array = Allocate(count, 0.0f);
+  for (size_t i = 0; i < count; ++i) {
+    array[i] = low + (high - low) * static_cast<float>(i * 2654435761u % 1024) / 1024.0f;
+  }
+  return array;
+}
+
+void CountBytes(benchmark::State& state, size_t bytes) {
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(bytes));
+}
+void CountOperations(benchmark::State& state, const char* name, size_t operations) {
+  state.counters[name] = benchmark::Counter(static_cast<double>(operations),
+                                            benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void BM_PlainRead(benchmark::State& state) {
+  static const Array<uint64_t> memory = Allocate<uint64_t>(kWeightBytes / 8, 1);
+  for (auto _ : state) {
+    uint64_t sums[8] = {};
+    for (size_t i = 0; i < kWeightBytes / 8; i += 8) {
+      for (size_t j = 0; j < 8; ++j) sums[j] += memory[i + j];
+    }
+    benchmark::DoNotOptimize(sums);
+  }
+  CountBytes(state, kWeightBytes);
+}
+BENCHMARK(BM_PlainRead)->Unit(benchmark::kMillisecond);
+
+// A quantized matmul of [kRows, kCols]. One token: successive calls read successive matrices of
+// the region. More: one matrix again and again.
+void Quantized(benchmark::State& state, const Kernels& kernels, DType type, size_t tokens) {
+  static const Array<uint8_t> region = Allocate<uint8_t>(kWeightBytes, 0x35);
+  const size_t row_blocks = RowBlocks(kRows), groups = Groups(kCols);
+  const size_t bytes = MatrixWeightBytes(type, kRows, kCols);
+  const auto row_scales = Allocate(kRows, 0.01f);
+  const auto scales = Allocate<uint16_t>(kRows * groups, 0x2000);
+  const auto x = Numbers(tokens * kCols, -1, 1);
+  const auto values = Allocate<int8_t>(tokens * kCols, 0);
+  const auto a_scales = Allocate(tokens * groups, 0.0f);
+  const auto sums = Allocate<int32_t>(tokens * groups, 0);
+  const auto y = Allocate(tokens * kRows, 0.0f);
+  for (size_t t = 0; t < tokens; ++t) {
+    kernels.quantize_row(&x[t * kCols], kCols, &values[t * kCols], &a_scales[t * groups],
+                         &sums[t * groups]);
+  }
+  const QuantizedRows rows = {values.get(), a_scales.get(), sums.get()};
+  const size_t matrices = tokens == 1 ? kWeightBytes / bytes : 1;
+  size_t next = 0;
+  for (auto _ : state) {
+    const uint8_t* w = region.get() + next * bytes;
+    next = (next + 1) % matrices;
+    if (type == DType::kMatQ8) {
+      kernels.matmul_q8(reinterpret_cast<const int8_t*>(w), row_scales.get(), row_blocks, groups,
+                        &rows, tokens, y.get(), kRows);
+    } else {
+      kernels.matmul_q4(w, scales.get(), row_blocks, groups, &rows, tokens, y.get(), kRows);
+    }
+    benchmark::DoNotOptimize(y[0]);
+  }
+  CountBytes(state, bytes);
+  CountOperations(state, "MAC", kRows * kCols * tokens);
+}
+
+void Float(benchmark::State& state, const Kernels& kernels, DType type, size_t tokens) {
+  constexpr size_t kFloatCols = 160, kFloatRows = 5120;  // dt_proj
+  const auto w32 = Numbers(kFloatRows * kFloatCols, -1, 1);
+  const auto w16 = Allocate<uint16_t>(kFloatRows * kFloatCols, 0x3000);
+  const auto x = Numbers(tokens * kFloatCols, -1, 1);
+  const auto y = Allocate(tokens * kFloatRows, 0.0f);
+  for (auto _ : state) {
+    if (type == DType::kMatF32) {
+      kernels.matmul_f32(w32.get(), RowBlocks(kFloatRows), kFloatCols, x.get(), kFloatCols, tokens,
+                         y.get(), kFloatRows);
+    } else {
+      kernels.matmul_f16(w16.get(), RowBlocks(kFloatRows), kFloatCols, x.get(), kFloatCols, tokens,
+                         y.get(), kFloatRows);
+    }
+    benchmark::DoNotOptimize(y[0]);
+  }
+  CountBytes(state, MatrixWeightBytes(type, kFloatRows, kFloatCols));
+  CountOperations(state, "MAC", kFloatRows * kFloatCols * tokens);
+}
+
+// Rows of n floats: quantize_row, rms_norm, silu_mul, softplus, conv1d_silu.
+void Rows(benchmark::State& state, const Kernels& kernels, const std::string& slot) {
+  constexpr size_t kN = 5120, kTaps = 4;
+  const auto x = Numbers(kN, -2, 2), y = Numbers(kN, -1, 1), weights = Numbers(kN * kTaps, -1, 1);
+  const auto history = Numbers(kN * kTaps, -1, 1);
+  const auto values = Allocate<int8_t>(kN, 0);
+  const auto scales = Allocate(Groups(kN), 0.0f);
+  const auto sums = Allocate<int32_t>(Groups(kN), 0);
+  for (auto _ : state) {
+    if (slot == "quantize_row") {
+      kernels.quantize_row(x.get(), kN, values.get(), scales.get(), sums.get());
+    } else if (slot == "rms_norm") {
+      kernels.rms_norm(x.get(), weights.get(), kN, kN, 1e-5f, y.get());
+    } else if (slot == "silu_mul") {
+      kernels.silu_mul(x.get(), kN, y.get());
+    } else if (slot == "softplus") {
+      kernels.softplus(weights.get(), kN, 0.0f, INFINITY, y.get());
+    } else {
+      kernels.conv1d_silu(weights.get(), x.get(), kN / kLanes, kTaps, 1, kN, history.get(),
+                          y.get());
+    }
+    benchmark::ClobberMemory();
+  }
+  CountOperations(state, "elements", kN);
+}
+
+constexpr size_t kInner = 5120, kStates = 16;
+
+struct ScanInputs {
+  explicit ScanInputs(size_t tokens)
+      : x(Numbers(tokens * kInner, -1, 1)),
+        dt(Numbers(tokens * kInner, 0.001f, 0.1f)),
+        z(Numbers(tokens * kInner, -1, 1)),
+        b(Numbers(tokens * kStates, -1, 1)),
+        c(Numbers(tokens * kStates, -1, 1)),
+        a(Numbers(kInner * kStates, -16, -1)),
+        d(Numbers(kInner, -1, 1)),
+        state(Numbers(kInner * kStates, -1, 1)) {}
+  Array<float> x, dt, z, b, c, a, d, state;
+};
+
+void Scan(benchmark::State& state, const Kernels& kernels, size_t tokens) {
+  const ScanInputs in(tokens);
+  const SelectiveScanArgs args = {.tokens = tokens,
+                                  .channel_blocks = kInner / kLanes,
+                                  .d_state = kStates,
+                                  .stride = kInner,
+                                  .bc_stride = kStates,
+                                  .x = in.x.get(),
+                                  .dt = in.dt.get(),
+                                  .z = in.z.get(),
+                                  .b = in.b.get(),
+                                  .c = in.c.get(),
+                                  .a = in.a.get(),
+                                  .d = in.d.get(),
+                                  .state = in.state.get()};
+  for (auto _ : state) {
+    kernels.selective_scan(&args);
+    benchmark::ClobberMemory();
+  }
+  CountOperations(state, "tokens", tokens);
+}
+
+// What engines without a vector scan do: one expf per channel and state.
+void BM_SelectiveScanExpf(benchmark::State& state) {
+  const ScanInputs in(1);
+  for (auto _ : state) {
+    for (size_t i = 0; i < kInner; ++i) {
+      float y = 0.0f;
+      float* s = &in.state[i * kStates];
+      for (size_t n = 0; n < kStates; ++n) {
+        s[n] = s[n] * expf(in.dt[i] * in.a[i * kStates + n]) + in.dt[i] * in.x[i] * in.b[n];
+        y += s[n] * in.c[n];
+      }
+      const float z = in.z[i];
+      in.x[i] = (y + in.d[i] * in.x[i]) * (z / (1.0f + expf(-z)));
+    }
+    benchmark::ClobberMemory();
+  }
+  CountOperations(state, "tokens", 1);
+}
+BENCHMARK(BM_SelectiveScanExpf)->Unit(benchmark::kMicrosecond);
+
+void Ssd(benchmark::State& state, const Kernels& kernels, size_t tokens) {
+  constexpr size_t kHeads = 80, kHeadDim = 64, kSsdStates = 128, kChannels = kHeads * kHeadDim;
+  const auto x = Numbers(tokens * kChannels, -1, 1), dt = Numbers(tokens * kHeads, 0.001f, 0.1f);
+  const auto b = Numbers(tokens * kSsdStates, -1, 1), c = Numbers(tokens * kSsdStates, -1, 1);
+  const auto a = Numbers(kHeads, -16, -1), d = Numbers(kChannels, -1, 1);
+  const auto s = Numbers(kChannels * kSsdStates, -1, 1);
+  const SsdScanArgs args = {.tokens = tokens,
+                            .head_begin = 0,
+                            .head_end = kHeads,
+                            .head_blocks = kHeadDim / kLanes,
+                            .d_state = kSsdStates,
+                            .heads_per_group = kHeads,
+                            .stride = kChannels,
+                            .dt_stride = kHeads,
+                            .bc_stride = kSsdStates,
+                            .x = x.get(),
+                            .dt = dt.get(),
+                            .b = b.get(),
+                            .c = c.get(),
+                            .a = a.get(),
+                            .d = d.get(),
+                            .state = s.get()};
+  for (auto _ : state) {
+    kernels.ssd_scan(&args);
+    benchmark::ClobberMemory();
+  }
+  CountOperations(state, "token_heads", tokens * kHeads);
+}
+
+const bool kRegistered = [] {
+  const uint32_t features = DetectCpuFeatures();
+  for (const Kernels* table : CompiledKernels()) {
+    if ((table->required & ~features) != 0) continue;
+    const Kernels kernels = SelectKernels(features, table->name).value();
+    const auto add = [&](const std::string& name, auto run) {
+      benchmark::RegisterBenchmark((std::string(table->name) + "/" + name).c_str(), run)
+          ->Unit(benchmark::kMicrosecond);
+    };
+    for (const size_t tokens : {1, 64}) {
+      const std::string suffix = tokens == 1 ? "/decode" : "/prefill64";
+      for (const DType type : {DType::kMatQ8, DType::kMatQ4}) {
+        add(DTypeName(type) + suffix,
+            [=](benchmark::State& s) { Quantized(s, kernels, type, tokens); });
+      }
+      for (const DType type : {DType::kMatF16, DType::kMatF32}) {
+        add(DTypeName(type) + suffix,
+            [=](benchmark::State& s) { Float(s, kernels, type, tokens); });
+      }
+      add("selective_scan" + suffix, [=](benchmark::State& s) { Scan(s, kernels, tokens); });
+      add("ssd_scan" + suffix, [=](benchmark::State& s) { Ssd(s, kernels, tokens); });
+    }
+    for (const char* slot : {"quantize_row", "rms_norm", "silu_mul", "softplus", "conv1d_silu"}) {
+      add(slot, [=](benchmark::State& s) { Rows(s, kernels, slot); });
+    }
+  }
+  return true;
+}();
+
+}  // namespace
+}  // namespace adder

@@ -1,0 +1,144 @@
+// The error bounds that runtime/scalar_math.h states, against double precision.
+#include "runtime/scalar_math.h"
+
+#include <gtest/gtest.h>
+
+#include <cfloat>
+#include <limits>
+
+namespace adder {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// Largest relative error of f against reference over every step-th float of [low, high].
+// Results below FLT_MIN are left out: halving a subnormal may have to round.
+double LargestError(float (*f)(float), double (*reference)(double), float low, float high,
+                    uint64_t step) {
+  double largest = 0;
+  for (uint64_t bits = 0; bits <= 0xffffffffu; bits += step) {
+    const float x = std::bit_cast<float>(static_cast<uint32_t>(bits));
+    if (!(x >= low && x <= high)) continue;
+    const double expected = reference(x);
+    if (std::fabs(expected) < FLT_MIN) continue;
+    const double error = std::fabs(f(x) - expected) / std::fabs(expected);
+    if (!(error <= largest)) largest = error;
+  }
+  return largest;
+}
+
+double TrueSilu(double x) { return x / (1 + std::exp(-x)); }
+double TrueSoftplus(double x) { return std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x))); }
+double TrueExp2(double x) { return std::exp2(x); }
+double TrueExp(double x) { return std::exp(x); }
+
+void ExpectErrors(uint64_t step) {
+  const double exp2 = LargestError(Exp2, TrueExp2, kExp2Min, kExp2Max, step);
+  const double exp = LargestError(Exp, TrueExp, kExpMin, kExpMax, step);
+  const double silu = LargestError(Silu, TrueSilu, -88.0f, FLT_MAX, step);
+  const double softplus = LargestError(Softplus, TrueSoftplus, kExpMin, FLT_MAX, step);
+  printf("largest relative errors: exp2 %.3g, exp %.3g, silu %.3g, softplus %.3g\n", exp2, exp,
+         silu, softplus);
+  EXPECT_LE(exp2, 2e-7);
+  EXPECT_LE(exp, 2e-7);
+  EXPECT_LE(silu, 4e-7);
+  EXPECT_LE(softplus, 4e-7);
+  // A bound of zero error would mean that nothing was compared.
+  EXPECT_GT(std::fmin(std::fmin(exp2, exp), std::fmin(silu, softplus)), 1e-8);
+}
+
+TEST(ScalarMath, ErrorBoundsOnASampleOfFloats) { ExpectErrors(997); }
+
+// --gtest_also_run_disabled_tests: four minutes.
+TEST(ScalarMath, DISABLED_ErrorBoundsOnEveryFloat) { ExpectErrors(1); }
+
+TEST(ScalarMath, Exp2IsExactOnIntegersAndClampsAtItsEnds) {
+  for (int n = -126; n <= 127; ++n) EXPECT_EQ(Exp2(static_cast<float>(n)), std::ldexp(1.0f, n));
+  EXPECT_EQ(Exp2(-0.0f), 1.0f);
+  EXPECT_EQ(Exp2(std::nextafter(-126.0f, -200.0f)), 0.0f);
+  EXPECT_EQ(Exp2(-FLT_MAX), 0.0f);
+  EXPECT_EQ(Exp2(-kInfinity), 0.0f);
+  EXPECT_EQ(Exp2(128.0f), 0x1p127f);
+  EXPECT_EQ(Exp2(kInfinity), 0x1p127f);
+  EXPECT_TRUE(std::isnan(Exp2(kNan)));
+}
+
+TEST(ScalarMath, NaNStaysNaNWhateverItsPayload) {
+  for (const uint32_t payload : {0x00000001u, 0x003fffffu, 0x00400001u, 0x007fffffu}) {
+    for (const uint32_t sign : {0u, 0x80000000u}) {
+      const float x = std::bit_cast<float>(sign | 0x7f800000u | payload);
+      EXPECT_TRUE(std::isnan(Exp2(x)) && std::isnan(Exp(x)) && std::isnan(Silu(x)) &&
+                  std::isnan(Softplus(x)))
+          << payload;
+    }
+  }
+}
+
+TEST(ScalarMath, NoSubnormalsNearTheLowerEnds) {
+  float exp2 = kExp2Min, exp = kExpMin;
+  for (int i = 0; i < 2000; ++i) {
+    EXPECT_GE(Exp2(exp2), FLT_MIN) << exp2;
+    EXPECT_GE(Exp(exp), FLT_MIN) << exp;
+    exp2 = std::nextafter(exp2, 0.0f);
+    exp = std::nextafter(exp, 0.0f);
+  }
+  EXPECT_EQ(Exp(std::nextafter(kExpMin, -100.0f)), 0.0f);
+  EXPECT_LE(Exp(kInfinity), 0x1p127f * 1.000001f);
+}
+
+TEST(ScalarMath, SiluAndSoftplusAtTheirEnds) {
+  EXPECT_EQ(Silu(0.0f), 0.0f);
+  EXPECT_EQ(Silu(1e30f), 1e30f);
+  EXPECT_EQ(Silu(kInfinity), kInfinity);
+  EXPECT_LE(std::fabs(Silu(-100.0f)), 1e-36f);
+  EXPECT_EQ(Softplus(1e30f), 1e30f);
+  EXPECT_EQ(Softplus(kInfinity), kInfinity);
+  EXPECT_EQ(Softplus(-100.0f), 0.0f);
+  EXPECT_EQ(Softplus(-kInfinity), 0.0f);
+  EXPECT_NEAR(Softplus(0.0f), std::log(2.0), 1e-7);
+}
+
+// The value of a half, from its definition.
+double HalfValue(uint32_t half) {
+  const int exponent = static_cast<int>(half >> 10 & 31);
+  const double mantissa = half & 1023;
+  const double magnitude =
+      exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+  return half >> 15 != 0 ? -magnitude : magnitude;
+}
+
+TEST(ScalarMath, EveryHalfConvertsExactlyAndBack) {
+  for (uint32_t half = 0; half <= 0xffff; ++half) {
+    const float value = F16ToF32(static_cast<uint16_t>(half));
+    if ((half & 0x7c00) != 0x7c00) {
+      ASSERT_EQ(value, HalfValue(half)) << half;
+      ASSERT_EQ(F32ToF16(value), half);
+    } else if ((half & 0x3ff) == 0) {
+      ASSERT_EQ(value, half >> 15 != 0 ? -kInfinity : kInfinity);
+      ASSERT_EQ(F32ToF16(value), half);
+    } else {
+      ASSERT_TRUE(std::isnan(value)) << half;
+      ASSERT_TRUE(std::isnan(F16ToF32(F32ToF16(value)))) << half;
+    }
+  }
+}
+
+TEST(ScalarMath, FloatsRoundToTheNearestHalfTiesToEven) {
+  for (uint32_t half = 0; half < 0x7bff; ++half) {  // each with the next larger one
+    const double low = HalfValue(half), high = HalfValue(half + 1);
+    const float middle = static_cast<float>((low + high) / 2);  // exact
+    const uint32_t even = half % 2 == 0 ? half : half + 1;
+    ASSERT_EQ(F32ToF16(middle), even);
+    ASSERT_EQ(F32ToF16(-middle), even | 0x8000);
+    ASSERT_EQ(F32ToF16(std::nextafter(middle, 0.0f)), half);
+    ASSERT_EQ(F32ToF16(std::nextafter(middle, 1e9f)), half + 1);
+  }
+  EXPECT_EQ(F32ToF16(65519.996f), 0x7bff);
+  EXPECT_EQ(F32ToF16(65520.0f), 0x7c00);
+  EXPECT_EQ(F32ToF16(-FLT_MAX), 0xfc00);
+  EXPECT_EQ(F32ToF16(FLT_TRUE_MIN), 0);
+}
+
+}  // namespace
+}  // namespace adder
