@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "quant/float16.h"
 #include "quant/quantize.h"
+#include "runtime/scalar_math.h"
 
 static_assert(std::endian::native == std::endian::little, "model files are little-endian");
 

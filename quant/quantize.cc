@@ -4,7 +4,7 @@
 #include <cfloat>
 #include <cstring>
 
-#include "quant/float16.h"
+#include "runtime/scalar_math.h"
 
 static_assert(FLT_EVAL_METHOD == 0, "float expressions must be evaluated in float");
 

@@ -9,14 +9,11 @@
 #include <cstdint>
 
 #include "quant/qtypes.h"
+#include "runtime/scalar_math.h"
 
 namespace adder {
 
-// Rounds to the nearest integer, ties to even. |x| must be below 2^22.
-inline float RoundToEven(float x) {
-  constexpr float kShift = 0x1.8p23f;  // floats of this size are 1 apart: the addition rounds
-  return (x + kShift) - kShift;
-}
+inline constexpr float kF16Max = 65504.0f;  // the largest finite f16; from 65520 on it overflows
 
 // max |x| / 127, or 0 where that would be subnormal (max |x| below about 1.5e-36).
 float RowScaleQ8(const float* x, size_t n);

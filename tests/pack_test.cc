@@ -7,8 +7,8 @@
 #include <limits>
 #include <vector>
 
-#include "quant/float16.h"
 #include "quant/quantize.h"
+#include "runtime/scalar_math.h"
 
 namespace adder {
 namespace {

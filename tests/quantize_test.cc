@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "quant/float16.h"
+#include "runtime/scalar_math.h"
 
 namespace adder {
 namespace {

@@ -1,4 +1,5 @@
-// IEEE 754 binary16 as bits, converted with integer operations: the same result on every machine.
+// Functions that must give the same bits on every machine, as plain float operations in one order
+// (-ffp-contract=off).
 #pragma once
 
 #include <bit>
@@ -6,10 +7,31 @@
 
 namespace adder {
 
-inline constexpr float kF16Max = 65504.0f;  // the largest finite value; 65520 and above overflow
+// e^x within 2 units in the last place, for -87 <= x <= 88; Exp(0) is 1.
+inline float Exp(float x) {
+  // x = n ln 2 + r with |r| <= ln(2) / 2; e^r by its Taylor polynomial, then times 2^n.
+  constexpr float kShift = 0x1.8p23f;  // adding it rounds to an integer
+  const float n = (x * 1.44269504f + kShift) - kShift;
+  const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;  // ln 2 in two parts
+  float p = 1.0f / 5040.0f;
+  p = p * r + 1.0f / 720.0f;
+  p = p * r + 1.0f / 120.0f;
+  p = p * r + 1.0f / 24.0f;
+  p = p * r + 1.0f / 6.0f;
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  return p * std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
+}
+
+// To the nearest integer, ties to even. |x| < 2^22.
+inline float RoundToEven(float x) {
+  constexpr float kShift = 0x1.8p23f;  // floats of this size are 1 apart: the addition rounds
+  return (x + kShift) - kShift;
+}
 
 // Rounds to nearest even. Values from 65520 become infinity, NaN stays NaN (quiet).
-constexpr uint16_t F32ToF16(float value) {
+inline uint16_t F32ToF16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
@@ -33,7 +55,7 @@ constexpr uint16_t F32ToF16(float value) {
 }
 
 // Exact.
-constexpr float F16ToF32(uint16_t half) {
+inline float F16ToF32(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
   const uint32_t exponent = (half >> 10) & 0x1fu;
   const uint32_t mantissa = half & 0x3ffu;
