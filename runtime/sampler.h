@@ -1,5 +1,5 @@
 // Choosing the next token from logits. Deterministic: the same seed gives the same choice on every
-// machine (scalar_math.h's exp, fixed summation order, a specified generator).
+// machine (one polynomial for exp, fixed summation order, a specified generator).
 //
 // Sample() does, in this order:
 //    1. adds the logit biases;
@@ -77,21 +77,22 @@ class Sampler {
 
  private:
   struct Candidate {
-    float value;  // logit, then unnormalized probability
+    float value;  // logit, then probability relative to the most likely token
     int32_t id;
   };
 
   Sampler() = default;
   static bool Precedes(const Candidate& a, const Candidate& b);
   Status LoadLogits(std::span<const float> logits);
-  void ApplyPenalties();
-  Result<Candidate> Largest() const;
-  size_t KeepTopK(size_t k);
+  Status AddBiases();
+  Status ApplyPenalties();
+  void KeepTopK(size_t k);
   size_t KeepTopP(size_t count, double total);
   double Draw();
 
   SamplerOptions options_;
-  std::vector<Candidate> candidates_;  // [vocab_size]
+  std::vector<float> values_;          // [vocab_size] logits, then probabilities, of the candidates
+  std::vector<Candidate> candidates_;  // [vocab_size]; empty without top_k and top_p
 
   uint64_t generator_ = 0;
   std::vector<int32_t> window_;  // ring of the last accepted tokens; empty: penalties are off

@@ -7,23 +7,6 @@
 
 namespace adder {
 
-// e^x within 2 units in the last place, for -87 <= x <= 88; Exp(0) is 1.
-inline float Exp(float x) {
-  // x = n ln 2 + r with |r| <= ln(2) / 2; e^r by its Taylor polynomial, then times 2^n.
-  constexpr float kShift = 0x1.8p23f;  // adding it rounds to an integer
-  const float n = (x * 1.44269504f + kShift) - kShift;
-  const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;  // ln 2 in two parts
-  float p = 1.0f / 5040.0f;
-  p = p * r + 1.0f / 720.0f;
-  p = p * r + 1.0f / 120.0f;
-  p = p * r + 1.0f / 24.0f;
-  p = p * r + 1.0f / 6.0f;
-  p = p * r + 0.5f;
-  p = p * r + 1.0f;
-  p = p * r + 1.0f;
-  return p * std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
-}
-
 // To the nearest integer, ties to even. |x| < 2^22.
 inline float RoundToEven(float x) {
   constexpr float kShift = 0x1.8p23f;  // floats of this size are 1 apart: the addition rounds
