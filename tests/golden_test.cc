@@ -38,8 +38,8 @@ INSTANTIATE_TEST_SUITE_P(
                     GoldenCase{"mamba1-odd", true}, GoldenCase{"falcon-mamba", true},
                     GoldenCase{"mamba2", true}, GoldenCase{"mamba2-bf16", false},
                     GoldenCase{"mamba2-original", true}, GoldenCase{"codestral-mamba", true}),
-    [](const auto& info) {
-      std::string name = info.param.folder;
+    [](const auto& test) {
+      std::string name = test.param.folder;
       std::replace(name.begin(), name.end(), '-', '_');
       return name;
     });
