@@ -81,7 +81,7 @@ std::span<const float> Session::logits() const {
                         : std::span(logits_, model_->config().vocab_rows);
 }
 
-Status Session::Feed(std::span<const int32_t> tokens, FeedObserver* observer) {
+Status Session::CheckTokens(std::span<const int32_t> tokens) const {
   const uint32_t rows = model_->config().vocab_rows;
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || static_cast<uint32_t>(tokens[i]) >= rows) {
@@ -90,8 +90,19 @@ Status Session::Feed(std::span<const int32_t> tokens, FeedObserver* observer) {
                    rows - 1);
     }
   }
+  return {};
+}
+
+Status Session::FeedOne(int32_t token) {
+  ADDER_RETURN_IF_ERROR(CheckTokens({&token, 1}));
+  FeedTile({&token, 1}, 0, /*last=*/true, nullptr);
+  return {};
+}
+
+Status Session::Feed(std::span<const int32_t> tokens, FeedObserver* observer) {
+  ADDER_RETURN_IF_ERROR(CheckTokens(tokens));
   for (size_t done = 0; done < tokens.size(); done += tile_) {
-    if (cancelled()) {
+    if (TakeCancel()) {
       if (done > 0) ComputeLogits(hidden_ + (tile_ - 1) * stride_);
       return Status(Code::kCancelled, "cancelled");
     }

@@ -46,6 +46,9 @@ class Session {
   // every token are computed, otherwise those of the last.
   Status Feed(std::span<const int32_t> tokens, FeedObserver* observer = nullptr);
 
+  // Feed of a single token that Cancel does not stop.
+  Status FeedOne(int32_t token);
+
   // [vocab_rows] behind the last token fed; empty before the first.
   std::span<const float> logits() const;
   uint64_t position() const { return position_; }  // tokens fed since the start
@@ -54,14 +57,18 @@ class Session {
   // As created.
   void Reset();
 
-  // Makes a running Feed or generation stop soon with kCancelled. Any thread.
+  // Makes the running call, or else the next one, end soon with kCancelled; it ends that one call
+  // only. Any thread.
   void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
-  void ClearCancel() { cancelled_.store(false, std::memory_order_relaxed); }
-  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+  // Whether Cancel was called since the last TakeCancel.
+  bool TakeCancel() {
+    return cancelled_.load(std::memory_order_relaxed) && cancelled_.exchange(false);
+  }
 
  private:
   struct Layout;
   explicit Session(const Model& model) : model_(&model) {}
+  Status CheckTokens(std::span<const int32_t> tokens) const;
   void FeedTile(std::span<const int32_t> tokens, size_t first_token, bool last,
                 FeedObserver* observer);
   void ComputeLogits(const float* hidden);

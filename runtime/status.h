@@ -18,9 +18,10 @@ enum class Code : int {
   kCorruptFile = 3,      // a file contradicts itself or its format
   kUnsupported = 4,      // well formed, but not something this build can do
   kOutOfMemory = 5,
-  kIo = 6,         // the operating system refused to read or write
-  kCancelled = 7,  // the caller asked to stop
-  kInternal = 8,   // a fault of this library
+  kIo = 6,              // the operating system refused to read or write
+  kCancelled = 7,       // the caller asked to stop
+  kInternal = 8,        // a fault of this library
+  kBufferTooSmall = 9,  // the buffer of the caller
 };
 
 class [[nodiscard]] Status {
