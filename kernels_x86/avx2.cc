@@ -36,6 +36,10 @@ inline __m256i Broadcast4(const int8_t* p) {
   return _mm256_set1_epi32(four);
 }
 
+// Makes v a value of its own at this point. gcc would turn the sums of a whole group into a tree
+// whose leaves do not fit the registers.
+inline void KeepOrder(__m256i& v) { asm("" : "+x"(v)); }
+
 // Lanes 0..count-1 set; count may be larger than kWidth.
 inline __m256i FirstLanes(size_t count) {
   const int lanes = static_cast<int>(count < kWidth ? count : kWidth);
@@ -122,6 +126,8 @@ void TileQ8(const int8_t* w, const float* row_scales, size_t groups, const int8_
         const __m256i pairs1 = _mm256_maddubs_epi16(abs1, _mm256_sign_epi8(a4, w1));
         dot[t][0] = _mm256_add_epi32(dot[t][0], _mm256_madd_epi16(pairs0, ones));
         dot[t][1] = _mm256_add_epi32(dot[t][1], _mm256_madd_epi16(pairs1, ones));
+        KeepOrder(dot[t][0]);
+        KeepOrder(dot[t][1]);
       }
     }
     for (size_t t = 0; t < kTokens; ++t) {
@@ -152,15 +158,20 @@ void TileQ4(const uint8_t* w, const uint16_t* scales, size_t groups, const int8_
     for (auto& token : dot) token[0] = token[1] = _mm256_setzero_si256();
     for (size_t k = 0; k < kGroup / 2; k += 4, w += 4 * kLanes) {
       if constexpr (kTokens == 1) Prefetch(w);
+      __m256i low[kHalves], high[kHalves];
       for (size_t h = 0; h < kHalves; ++h) {
         const __m256i packed = LoadInts(w + h * 32);
-        const __m256i low = _mm256_and_si256(packed, low_bits);
-        const __m256i high = _mm256_and_si256(_mm256_srli_epi16(packed, 4), low_bits);
-        for (size_t t = 0; t < kTokens; ++t) {
-          const int8_t* a4 = a + t * groups * kGroup + k;
-          const __m256i low_pairs = _mm256_maddubs_epi16(low, Broadcast4(a4));
-          const __m256i high_pairs = _mm256_maddubs_epi16(high, Broadcast4(a4 + kGroup / 2));
-          dot[t][h] = _mm256_add_epi16(dot[t][h], _mm256_add_epi16(low_pairs, high_pairs));
+        low[h] = _mm256_and_si256(packed, low_bits);
+        high[h] = _mm256_and_si256(_mm256_srli_epi16(packed, 4), low_bits);
+      }
+      for (size_t t = 0; t < kTokens; ++t) {
+        const int8_t* a4 = a + t * groups * kGroup + k;
+        const __m256i a_low = Broadcast4(a4);
+        const __m256i a_high = Broadcast4(a4 + kGroup / 2);
+        for (size_t h = 0; h < kHalves; ++h) {
+          dot[t][h] = _mm256_add_epi16(dot[t][h], _mm256_maddubs_epi16(low[h], a_low));
+          dot[t][h] = _mm256_add_epi16(dot[t][h], _mm256_maddubs_epi16(high[h], a_high));
+          KeepOrder(dot[t][h]);
         }
       }
     }
