@@ -496,6 +496,29 @@ void SsdStep(float dt, float decay, const float* b, const float* c, const float*
   }
 }
 
+// Several tokens of one channel block. dt, x: first row of the chunk.
+void SsdBlock(SsdChunk* chunk, const float* dt, size_t dt_stride, const float* d, size_t d_state,
+              size_t stride, float* state, float* x) {
+  for (size_t t = 0; t < chunk->tokens; ++t) {
+    const __m256 step = _mm256_set1_ps(dt[t * dt_stride]);
+    for (size_t l = 0; l < kLanes; l += kWidth) {
+      _mm256_store_ps(chunk->u[t] + l, _mm256_mul_ps(step, Load(x + t * stride + l)));
+      _mm256_store_ps(chunk->y[t] + l, _mm256_setzero_ps());
+    }
+  }
+  size_t n = 0;
+  for (; d_state - n >= kSsdStates; n += kSsdStates) {
+    SsdTile<kSsdStates>(chunk, n, state + n * kLanes);
+  }
+  for (; n < d_state; ++n) SsdTile<1>(chunk, n, state + n * kLanes);
+  for (size_t t = 0; t < chunk->tokens; ++t) {
+    for (size_t l = 0; l < kLanes; l += kWidth) {
+      float* out = x + t * stride + l;
+      _mm256_storeu_ps(out, _mm256_fmadd_ps(Load(d + l), Load(out), Load(chunk->y[t] + l)));
+    }
+  }
+}
+
 void SsdScan(const SsdScanArgs* args) {
   const size_t d_state = args->d_state;
   SsdChunk chunk;
@@ -518,33 +541,15 @@ void SsdScan(const SsdScanArgs* args) {
         float* x = args->x + first * args->stride + channel;
         float* state = args->state + channel * d_state;
         const float* d = args->d + channel;
-        if (chunk.tokens == 1 && args->head_blocks - i >= 2) {
+        if (chunk.tokens > 1) {
+          SsdBlock(&chunk, dt, args->dt_stride, d, d_state, args->stride, state, x);
+          i += 1;
+        } else if (args->head_blocks - i >= 2) {
           SsdStep<2>(*dt, chunk.decay[0], chunk.b, chunk.c, d, d_state, state, x);
           i += 2;
-          continue;
-        }
-        ++i;
-        if (chunk.tokens == 1) {
+        } else {
           SsdStep<1>(*dt, chunk.decay[0], chunk.b, chunk.c, d, d_state, state, x);
-          continue;
-        }
-        for (size_t t = 0; t < chunk.tokens; ++t) {
-          const __m256 step = _mm256_set1_ps(dt[t * args->dt_stride]);
-          for (size_t l = 0; l < kLanes; l += kWidth) {
-            _mm256_store_ps(chunk.u[t] + l, _mm256_mul_ps(step, Load(x + t * args->stride + l)));
-            _mm256_store_ps(chunk.y[t] + l, _mm256_setzero_ps());
-          }
-        }
-        size_t n = 0;
-        for (; d_state - n >= kSsdStates; n += kSsdStates) {
-          SsdTile<kSsdStates>(&chunk, n, state + n * kLanes);
-        }
-        for (; n < d_state; ++n) SsdTile<1>(&chunk, n, state + n * kLanes);
-        for (size_t t = 0; t < chunk.tokens; ++t) {
-          for (size_t l = 0; l < kLanes; l += kWidth) {
-            float* out = x + t * args->stride + l;
-            _mm256_storeu_ps(out, _mm256_fmadd_ps(Load(d + l), Load(out), Load(chunk.y[t] + l)));
-          }
+          i += 1;
         }
       }
     }

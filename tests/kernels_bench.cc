@@ -252,7 +252,7 @@ const bool kRegistered = [] {
       benchmark::RegisterBenchmark((std::string(table->name) + "/" + name).c_str(), run)
           ->Unit(benchmark::kMicrosecond);
     };
-    for (const size_t tokens : {1, 64}) {
+    for (const size_t tokens : {size_t{1}, size_t{64}}) {
       const std::string suffix = tokens == 1 ? "/decode" : "/prefill64";
       for (const DType type : {DType::kMatQ8, DType::kMatQ4}) {
         add(DTypeName(type) + suffix,
