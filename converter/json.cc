@@ -24,7 +24,7 @@ namespace adder {
 namespace {
 
 constexpr size_t kMaxDepth = 64;
-constexpr size_t kMaxValues = size_t{1} << 24;
+constexpr size_t kMaxValues = size_t{1} << 22;
 
 // {"__float__": "Infinity"} is how some writers spell what JSON cannot.
 std::optional<double> SpecialFloat(std::string_view text) {

@@ -22,7 +22,7 @@ class Json {
   enum class Type { kNull, kBool, kInt, kFloat, kString, kArray, kObject };
 
   Json() = default;  // null
-  // `name` is what errors call the text ("config.json"). Nesting deeper than 64, more than 2^24
+  // `name` is what errors call the text ("config.json"). Nesting deeper than 64, more than 2^22
   // values, invalid UTF-8 and everything after the first value but white space are errors.
   static Result<Json> Parse(std::string_view text, const std::string& name);
 

@@ -36,6 +36,10 @@ inline __m256i Broadcast4(const int8_t* p) {
   return _mm256_set1_epi32(four);
 }
 
+// Makes v a value of its own at this point. gcc would turn the sums of a whole group into a tree
+// whose leaves do not fit the registers.
+inline void KeepOrder(__m256i& v) { asm("" : "+x"(v)); }
+
 // Lanes 0..count-1 set; count may be larger than kWidth.
 inline __m256i FirstLanes(size_t count) {
   const int lanes = static_cast<int>(count < kWidth ? count : kWidth);
@@ -122,6 +126,8 @@ void TileQ8(const int8_t* w, const float* row_scales, size_t groups, const int8_
         const __m256i pairs1 = _mm256_maddubs_epi16(abs1, _mm256_sign_epi8(a4, w1));
         dot[t][0] = _mm256_add_epi32(dot[t][0], _mm256_madd_epi16(pairs0, ones));
         dot[t][1] = _mm256_add_epi32(dot[t][1], _mm256_madd_epi16(pairs1, ones));
+        KeepOrder(dot[t][0]);
+        KeepOrder(dot[t][1]);
       }
     }
     for (size_t t = 0; t < kTokens; ++t) {
@@ -152,15 +158,20 @@ void TileQ4(const uint8_t* w, const uint16_t* scales, size_t groups, const int8_
     for (auto& token : dot) token[0] = token[1] = _mm256_setzero_si256();
     for (size_t k = 0; k < kGroup / 2; k += 4, w += 4 * kLanes) {
       if constexpr (kTokens == 1) Prefetch(w);
+      __m256i low[kHalves], high[kHalves];
       for (size_t h = 0; h < kHalves; ++h) {
         const __m256i packed = LoadInts(w + h * 32);
-        const __m256i low = _mm256_and_si256(packed, low_bits);
-        const __m256i high = _mm256_and_si256(_mm256_srli_epi16(packed, 4), low_bits);
-        for (size_t t = 0; t < kTokens; ++t) {
-          const int8_t* a4 = a + t * groups * kGroup + k;
-          const __m256i low_pairs = _mm256_maddubs_epi16(low, Broadcast4(a4));
-          const __m256i high_pairs = _mm256_maddubs_epi16(high, Broadcast4(a4 + kGroup / 2));
-          dot[t][h] = _mm256_add_epi16(dot[t][h], _mm256_add_epi16(low_pairs, high_pairs));
+        low[h] = _mm256_and_si256(packed, low_bits);
+        high[h] = _mm256_and_si256(_mm256_srli_epi16(packed, 4), low_bits);
+      }
+      for (size_t t = 0; t < kTokens; ++t) {
+        const int8_t* a4 = a + t * groups * kGroup + k;
+        const __m256i a_low = Broadcast4(a4);
+        const __m256i a_high = Broadcast4(a4 + kGroup / 2);
+        for (size_t h = 0; h < kHalves; ++h) {
+          dot[t][h] = _mm256_add_epi16(dot[t][h], _mm256_maddubs_epi16(low[h], a_low));
+          dot[t][h] = _mm256_add_epi16(dot[t][h], _mm256_maddubs_epi16(high[h], a_high));
+          KeepOrder(dot[t][h]);
         }
       }
     }
@@ -485,6 +496,29 @@ void SsdStep(float dt, float decay, const float* b, const float* c, const float*
   }
 }
 
+// Several tokens of one channel block. dt, x: first row of the chunk.
+void SsdBlock(SsdChunk* chunk, const float* dt, size_t dt_stride, const float* d, size_t d_state,
+              size_t stride, float* state, float* x) {
+  for (size_t t = 0; t < chunk->tokens; ++t) {
+    const __m256 step = _mm256_set1_ps(dt[t * dt_stride]);
+    for (size_t l = 0; l < kLanes; l += kWidth) {
+      _mm256_store_ps(chunk->u[t] + l, _mm256_mul_ps(step, Load(x + t * stride + l)));
+      _mm256_store_ps(chunk->y[t] + l, _mm256_setzero_ps());
+    }
+  }
+  size_t n = 0;
+  for (; d_state - n >= kSsdStates; n += kSsdStates) {
+    SsdTile<kSsdStates>(chunk, n, state + n * kLanes);
+  }
+  for (; n < d_state; ++n) SsdTile<1>(chunk, n, state + n * kLanes);
+  for (size_t t = 0; t < chunk->tokens; ++t) {
+    for (size_t l = 0; l < kLanes; l += kWidth) {
+      float* out = x + t * stride + l;
+      _mm256_storeu_ps(out, _mm256_fmadd_ps(Load(d + l), Load(out), Load(chunk->y[t] + l)));
+    }
+  }
+}
+
 void SsdScan(const SsdScanArgs* args) {
   const size_t d_state = args->d_state;
   SsdChunk chunk;
@@ -507,33 +541,15 @@ void SsdScan(const SsdScanArgs* args) {
         float* x = args->x + first * args->stride + channel;
         float* state = args->state + channel * d_state;
         const float* d = args->d + channel;
-        if (chunk.tokens == 1 && args->head_blocks - i >= 2) {
+        if (chunk.tokens > 1) {
+          SsdBlock(&chunk, dt, args->dt_stride, d, d_state, args->stride, state, x);
+          i += 1;
+        } else if (args->head_blocks - i >= 2) {
           SsdStep<2>(*dt, chunk.decay[0], chunk.b, chunk.c, d, d_state, state, x);
           i += 2;
-          continue;
-        }
-        ++i;
-        if (chunk.tokens == 1) {
+        } else {
           SsdStep<1>(*dt, chunk.decay[0], chunk.b, chunk.c, d, d_state, state, x);
-          continue;
-        }
-        for (size_t t = 0; t < chunk.tokens; ++t) {
-          const __m256 step = _mm256_set1_ps(dt[t * args->dt_stride]);
-          for (size_t l = 0; l < kLanes; l += kWidth) {
-            _mm256_store_ps(chunk.u[t] + l, _mm256_mul_ps(step, Load(x + t * args->stride + l)));
-            _mm256_store_ps(chunk.y[t] + l, _mm256_setzero_ps());
-          }
-        }
-        size_t n = 0;
-        for (; d_state - n >= kSsdStates; n += kSsdStates) {
-          SsdTile<kSsdStates>(&chunk, n, state + n * kLanes);
-        }
-        for (; n < d_state; ++n) SsdTile<1>(&chunk, n, state + n * kLanes);
-        for (size_t t = 0; t < chunk.tokens; ++t) {
-          for (size_t l = 0; l < kLanes; l += kWidth) {
-            float* out = x + t * args->stride + l;
-            _mm256_storeu_ps(out, _mm256_fmadd_ps(Load(d + l), Load(out), Load(chunk.y[t] + l)));
-          }
+          i += 1;
         }
       }
     }

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cfloat>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <vector>
 
@@ -28,6 +29,8 @@ enum class Fill {
 inline constexpr Fill kAllFills[] = {Fill::kNormal,   Fill::kExtreme,  Fill::kSubnormal,
                                      Fill::kNearZero, Fill::kOutliers, Fill::kZeros,
                                      Fill::kWide,     Fill::kNonFinite};
+
+using Sizes = std::initializer_list<size_t>;
 
 struct Inputs {
   Fill fill = Fill::kNormal;

@@ -92,7 +92,7 @@ TEST_P(KernelsParity, MatmulF16) { CompareMatmul(7, RunMatmulF16); }
 TEST_P(KernelsParity, MatmulF32) { CompareMatmul(7, RunMatmulF32); }
 
 TEST_P(KernelsParity, RmsNorm) {
-  for (const size_t n : {1, 2, 7, 8, 9, 15, 16, 17, 25, 31, 32, 33, 1000}) {
+  for (const size_t n : Sizes{1, 2, 7, 8, 9, 15, 16, 17, 25, 31, 32, 33, 1000}) {
     for (const bool weighted : {false, true}) {
       for (const bool in_place : {false, true}) {
         SCOPED_TRACE(n);
@@ -105,7 +105,7 @@ TEST_P(KernelsParity, RmsNorm) {
 }
 
 TEST_P(KernelsParity, Elementwise) {
-  for (const size_t n : {16, 32, 48, 4096}) {
+  for (const size_t n : Sizes{16, 32, 48, 4096}) {
     SCOPED_TRACE(n);
     CompareFills([&](const Kernels& k, const Inputs& s) { return RunElementwise(k, s, n); });
   }
@@ -113,8 +113,8 @@ TEST_P(KernelsParity, Elementwise) {
 
 TEST_P(KernelsParity, Conv1dSilu) {
   for (size_t d_conv = 1; d_conv <= kMaxConv; ++d_conv) {
-    for (const size_t tokens : {1, 2, 3, 9}) {
-      for (const size_t blocks : {1, 3}) {
+    for (const size_t tokens : Sizes{1, 2, 3, 9}) {
+      for (const size_t blocks : Sizes{1, 3}) {
         SCOPED_TRACE(testing::Message() << d_conv << " taps, " << tokens << " tokens");
         CompareFills([&](const Kernels& k, const Inputs& s) {
           return RunConv1dSilu(k, s, blocks, d_conv, tokens, tokens % 2 * kLanes);
@@ -125,9 +125,9 @@ TEST_P(KernelsParity, Conv1dSilu) {
 }
 
 TEST_P(KernelsParity, SelectiveScan) {
-  for (const size_t d_state : {1, 3, 8, 16, 17, 64}) {
-    for (const size_t tokens : {1, 2, 5, 9}) {
-      for (const size_t blocks : {1, 2, 5}) {
+  for (const size_t d_state : Sizes{1, 3, 8, 16, 17, 64}) {
+    for (const size_t tokens : Sizes{1, 2, 5, 9}) {
+      for (const size_t blocks : Sizes{1, 2, 5}) {
         SCOPED_TRACE(testing::Message() << d_state << " states, " << tokens << " tokens, " << blocks
                                         << " channel blocks");
         CompareFills([&](const Kernels& k, const Inputs& s) {

@@ -29,7 +29,7 @@ double Silu64(double x) { return x / (1 + std::exp(-x)); }
 
 TEST(KernelsScalar, QuantizeRowKeepsEachGroupWithinHalfAStep) {
   Source source({});
-  for (const size_t n : {1, 31, 32, 33, 100}) {
+  for (const size_t n : Sizes{1, 31, 32, 33, 100}) {
     const std::vector<float> x = Floats(&source, n);
     std::vector<int8_t> values(Groups(n) * kGroup, 99);
     std::vector<float> scales(Groups(n));
