@@ -128,6 +128,10 @@ struct Search {
 constexpr float kRatios[] = {8.0f, 6.0f, 6.35f, 6.7f, 7.0f, 7.35f, 7.7f, 8.35f, 8.7f, 9.0f};
 constexpr int kRefits = 4;
 
+// Of the largest in the group. Keeps sums from vanishing, and columns that calibration text never
+// excited from being clipped at will.
+constexpr float kLeastImportance = 0x1p-20f;
+
 float BestScale(const Group& group, float max, bool weighted) {
   Search search{group};
   for (float ratio : kRatios) search.TryBothSigns(ratio / max);
@@ -141,6 +145,36 @@ float BestScale(const Group& group, float max, bool weighted) {
     if (!search.Try(1.0f / search.scale)) break;
   }
   return search.scale;
+}
+
+constexpr uint16_t kInfinity = 0x7c00u;  // of f16
+
+// The f16 near `scale` with the least error, for a group in units of 1 / inverse_unit.
+uint16_t RoundScale(const Group& group, float scale, float inverse_unit) {
+  const uint16_t rounded = F32ToF16(scale);
+  const uint16_t magnitude = rounded & 0x7fffu;
+  if (magnitude >= kInfinity) return rounded;
+  // Scale 0 and the neighbours matter where f16 is coarse. Of the very coarse ones, the smallest
+  // subnormals, all that might do are tried.
+  const bool coarse = magnitude < 32;
+  const int lowest = coarse ? 1 : magnitude - 1;
+  const int highest = coarse ? magnitude * 3 / 2 + 1 : magnitude + 1;
+  uint16_t best = 0;
+  float best_error = ErrorOfZeros(group);
+  const auto try_scale = [&](int bits) {
+    const uint16_t candidate = static_cast<uint16_t>(bits);
+    const float error = ErrorOf(group, F16ToF32(candidate) * inverse_unit);
+    if (error < best_error) {
+      best_error = error;
+      best = candidate;
+    }
+  };
+  for (int bits = lowest; bits <= highest && bits < kInfinity; ++bits) {
+    const int sign = rounded & 0x8000;
+    try_scale(bits | sign);
+    if (coarse) try_scale(bits | (sign ^ 0x8000));
+  }
+  return best;
 }
 
 }  // namespace
@@ -164,37 +198,28 @@ bool QuantizeGroupQ4(const float* x, const float* importance, GroupQ4* out) {
   const float inverse_unit = 1.0f / unit;  // both are powers of two: exact
   for (size_t i = 0; i < kGroup; ++i) {
     group.x[i] = x[i] * inverse_unit;
-    group.importance[i] = weighted ? importance[i] / importance_max : 1.0f;
+    const float relative = weighted ? importance[i] / importance_max : 1.0f;
+    group.importance[i] = relative < kLeastImportance ? kLeastImportance : relative;
     group.weighted_x[i] = group.importance[i] * group.x[i];
   }
 
-  uint16_t best = 0;
-  float best_error = ErrorOfZeros(group);
+  uint16_t bits = 0;
   if (!vanishes) {
-    const float scale = BestScale(group, raw_max * inverse_unit, weighted) * unit;
-    const uint16_t rounded = F32ToF16(scale);
-    const uint32_t sign = rounded & 0x8000u;
-    const uint32_t magnitude = rounded & 0x7fffu;
-    constexpr uint32_t kInfinity = 0x7c00u;
-    if (magnitude >= kInfinity) return false;
-    // The neighbours matter where f16 is coarse, among subnormals. Scale 0 was the starting point.
-    for (uint32_t m = magnitude > 1 ? magnitude - 1 : 1; m <= magnitude + 1; ++m) {
-      if (m >= kInfinity) break;
-      const uint16_t candidate = static_cast<uint16_t>(sign | m);
-      const float error = ErrorOf(group, F16ToF32(candidate) * inverse_unit);
-      if (error < best_error) {
-        best_error = error;
-        best = candidate;
-      }
-    }
+    const float best = BestScale(group, raw_max * inverse_unit, weighted);
+    bits = RoundScale(group, best * unit, inverse_unit);
+    if ((bits & 0x7fffu) >= kInfinity) return false;
   }
 
-  const float scale = F16ToF32(best);
-  out->scale = best;
-  for (size_t i = 0; i < kGroup; ++i) out->nibbles[i] = NibbleQ4(x[i], scale);
-  const double unit_squared = static_cast<double>(unit) * static_cast<double>(unit);
-  out->error = static_cast<double>(best_error) * unit_squared *
-               (weighted ? static_cast<double>(importance_max) : 1.0);
+  const float scale = F16ToF32(bits);
+  out->scale = bits;
+  double sum = 0.0;
+  for (size_t i = 0; i < kGroup; ++i) {
+    out->nibbles[i] = NibbleQ4(x[i], scale);
+    const double weight = static_cast<double>(scale) * (static_cast<int>(out->nibbles[i]) - 8);
+    const double difference = static_cast<double>(x[i]) - weight;
+    sum += (weighted ? static_cast<double>(importance[i]) : 1.0) * difference * difference;
+  }
+  out->error = sum;
   return true;
 }
 

@@ -43,8 +43,8 @@ struct GroupQ4 {
 // which reaches further than 7, serves the positive extreme.
 //
 // importance[kGroup] weighs the squared errors (finite, not negative; for instance the mean square
-// of each input in calibration text); nullptr or all zeros: every weight counts alike. A weight of
-// importance 0 may be clipped to anything.
+// of each input in calibration text); nullptr or all zeros: every weight counts alike. The search
+// takes importances for at least 2^-20 of the group's largest.
 //
 // Returns false, and leaves *out alone, if the scale would exceed the largest f16.
 [[nodiscard]] bool QuantizeGroupQ4(const float* x, const float* importance, GroupQ4* out);

@@ -79,7 +79,7 @@ void* __libc_memalign(size_t, size_t);
 
 #else
 
-// The array, sized and nothrow forms of the standard library end in these.
+// Every form, lest a sanitizer's own operator new meets our operator delete.
 void* operator new(size_t size) {
   adder_test::CountAllocation();
   if (void* pointer = std::malloc(size != 0 ? size : 1)) return pointer;
@@ -95,6 +95,14 @@ void* operator new(size_t size, std::align_val_t alignment) {
 }
 
 void* operator new[](size_t size) { return operator new(size); }
+void* operator new(size_t size, const std::nothrow_t&) noexcept { return operator new(size); }
+void* operator new[](size_t size, const std::nothrow_t&) noexcept { return operator new(size); }
+void* operator new(size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return operator new(size, alignment);
+}
+void* operator new[](size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return operator new(size, alignment);
+}
 void* operator new[](size_t size, std::align_val_t alignment) {
   return operator new(size, alignment);
 }
@@ -102,6 +110,14 @@ void operator delete(void* pointer) noexcept { std::free(pointer); }
 void operator delete(void* pointer, size_t) noexcept { std::free(pointer); }
 void operator delete(void* pointer, std::align_val_t) noexcept { std::free(pointer); }
 void operator delete(void* pointer, size_t, std::align_val_t) noexcept { std::free(pointer); }
+void operator delete(void* pointer, const std::nothrow_t&) noexcept { std::free(pointer); }
+void operator delete(void* pointer, std::align_val_t, const std::nothrow_t&) noexcept {
+  std::free(pointer);
+}
+void operator delete[](void* pointer, const std::nothrow_t&) noexcept { std::free(pointer); }
+void operator delete[](void* pointer, std::align_val_t, const std::nothrow_t&) noexcept {
+  std::free(pointer);
+}
 void operator delete[](void* pointer) noexcept { std::free(pointer); }
 void operator delete[](void* pointer, size_t) noexcept { std::free(pointer); }
 void operator delete[](void* pointer, std::align_val_t) noexcept { std::free(pointer); }

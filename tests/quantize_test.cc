@@ -289,7 +289,7 @@ TEST(QuantizeQ4, ZerosAndTinyGroups) {
 
 TEST(QuantizeQ4, SubnormalScales) {
   const std::vector<float> gaussian = Draw(kGroup, false);
-  for (float magnitude : {3e-8f, 1e-7f, 3e-7f, 1e-6f, 1e-5f}) {
+  for (float magnitude : {3e-8f, 1e-7f, 2e-7f, 3e-7f, 5e-7f, 1e-6f, 2e-6f, 1e-5f}) {
     float x[kGroup];
     for (size_t i = 0; i < kGroup; ++i) x[i] = gaussian[i] * magnitude;
     GroupQ4 q;
@@ -302,7 +302,7 @@ TEST(QuantizeQ4, SubnormalScales) {
         for (size_t i = 0; i < kGroup; ++i) {
           other.nibbles[i] = NibbleQ4(x[i], F16ToF32(other.scale));
         }
-        EXPECT_LE(q.error, WeightedError(x, nullptr, other) * 1.02) << magnitude << " " << bits;
+        EXPECT_LE(q.error, WeightedError(x, nullptr, other) * 1.01) << magnitude << " " << bits;
       }
     }
   }
@@ -370,6 +370,21 @@ TEST(QuantizeQ4, EqualImportancesChangeNothing) {
     ASSERT_TRUE(QuantizeGroupQ4(x.data(), importance, &q));
     EXPECT_LE(WeightedError(x.data(), nullptr, q), plain.error * 1.0001) << w;
   }
+}
+
+TEST(QuantizeQ4, WeightsWithoutImportanceAreNotThrownAway) {
+  // Only zeros matter here; the others still get the scale they would have alone.
+  std::vector<float> x = Draw(kGroup, false);
+  float importance[kGroup] = {};
+  for (size_t i = 0; i < 4; ++i) {
+    x[i] = 0.0f;
+    importance[i] = 1e30f;
+  }
+  GroupQ4 weighted, plain;
+  ASSERT_TRUE(QuantizeGroupQ4(x.data(), importance, &weighted));
+  ASSERT_TRUE(QuantizeGroupQ4(x.data(), nullptr, &plain));
+  EXPECT_EQ(weighted.error, 0.0);
+  EXPECT_LT(WeightedError(x.data(), nullptr, weighted), plain.error * 1.01);
 }
 
 TEST(QuantizeQ4, TheSameBitsAsEver) {
