@@ -21,7 +21,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 RUNTIME_LAYERS = (
     ("status", "scalar_math", "math_constants"),
     ("mapped_file", "arena", "telemetry", "parallel", "kernels", "kernels_*", "sampler",
-     "utf8", "unicode", "regex", "byte_chars", "text_steps", "added_tokens", "bpe",
+     "utf8", "unicode", "regex", "byte_chars", "text_steps", "added_tokens", "bpe", "text_stream",
      "tokenizer", "tokenizer_*"),
     ("model_file", "model_config", "linear", "dense_xnnpack"),
     ("tensor_binder",),
