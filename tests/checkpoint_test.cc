@@ -72,6 +72,24 @@ TEST(Checkpoint, ReadsEveryGoldenFolder) {
   }
 }
 
+// The larger collection of golden checkpoints, of every family.
+TEST(Checkpoint, ReadsTheSharedGoldenFolders) {
+  const std::string root = std::string(ADDER_SHARED_DIR) + "/golden";
+  std::error_code error;
+  size_t folders = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(root, error)) {
+    if (!std::filesystem::exists(entry.path() / "config.json")) continue;
+    const auto checkpoint = Checkpoint::Open(entry.path().string());
+    ASSERT_TRUE(checkpoint.ok()) << entry << ": " << checkpoint.status().message();
+    for (const auto& [name, tensor] : checkpoint->tensors()) {
+      const auto values = checkpoint->ReadF32(name);
+      EXPECT_TRUE(values.ok()) << entry << ": " << values.status().message();
+    }
+    ++folders;
+  }
+  if (folders == 0) GTEST_SKIP() << root << " has no checkpoints on this machine";
+}
+
 TEST(Checkpoint, TiedTensorsOfTheOriginalLayoutShareStorage) {
   for (const char* name : {"mamba1-original", "mamba2-original"}) {
     const auto checkpoint = Checkpoint::Open(Golden(name));
