@@ -1,6 +1,5 @@
 #include "converter/tokenizer_json.h"
 
-#include <rapidjson/document.h>
 #include <rapidjson/error/en.h>
 
 #include <algorithm>

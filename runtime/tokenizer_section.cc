@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cinttypes>
 #include <string>
+#include <utility>
+
+#include "runtime/utf8.h"
 
 namespace adder {
 namespace {
@@ -37,6 +40,8 @@ class Cursor {
   bool failed_ = false;
 };
 
+// A {offset, bytes} into the blob. Valid UTF-8, because text is searched for it and made of it, and
+// PCRE2 is told that the text is valid.
 Status ReadString(std::string_view blob, const uint8_t* record, uint32_t max_bytes,
                   const char* what, std::string_view* out) {
   const uint64_t offset = LoadU32(record);
@@ -46,7 +51,8 @@ Status ReadString(std::string_view blob, const uint8_t* record, uint32_t max_byt
     return Corrupt(what, offset + bytes, blob.size());
   }
   *out = blob.substr(offset, bytes);
-  return {};
+  const size_t valid = ValidUtf8Prefix(*out);
+  return valid == bytes ? Status() : Corrupt("string not UTF-8 after bytes", valid, bytes);
 }
 
 // u32 [n + 1], starting at 0 and not falling; the last one is at most `end`.
@@ -227,7 +233,7 @@ Result<TokenizerSection> TokenizerSection::Read(std::span<const uint8_t> bytes) 
   }
   if (header(13) > 2) return Error(Code::kUnsupported, "tokenizer: decoder kind %u", header(13));
   if (s.decoder_flags > 3) return Corrupt("decoder flags", s.decoder_flags, 3);
-  for (const size_t word : {22, 23}) {
+  for (const size_t word : {size_t{22}, size_t{23}}) {
     if (header(word) != 0) return Corrupt("reserved word", header(word), 0);
   }
 
