@@ -30,7 +30,7 @@ class Streamer {
   // False when the sink wants no more.
   Result<bool> Push(int32_t token) {
     piece_.clear();
-    if (tokenizer_ != nullptr && token < tokenizer_->size()) {
+    if (tokenizer_ != nullptr && tokenizer_->Contains(token)) {
       ADDER_RETURN_IF_ERROR(
           tokenizer_->AppendPiece(token, text_begins_, /*skip_special=*/true, &piece_));
       text_begins_ = text_begins_ && tokenizer_->IsSpecial(token);

@@ -71,6 +71,7 @@ struct Tokenizer::Impl {
   std::vector<TextStep> pre_tokenizer;
   AddedTokenFinder plain;       // over section.added_plain
   AddedTokenFinder normalized;  // over section.added_normalized
+  size_t max_piece_bytes = 0;
 
   bool Has(int32_t id) const {
     return id >= 0 && static_cast<uint32_t>(id) < section.n_pieces &&
@@ -87,6 +88,16 @@ struct Tokenizer::Impl {
            (section.decoder_flags & kDecoderByteFallback) && ByteOfPiece(piece) >= 0;
   }
   void AppendBytes(std::string_view piece, bool first, std::string* out) const;
+  // An upper bound of what AppendBytes appends.
+  size_t MaxPieceBytes() const {
+    size_t longest = 0;
+    for (uint32_t id = 0; id < section.n_pieces; ++id) {
+      longest = std::max(longest, section.Piece(id).size());
+    }
+    const size_t from = section.replace_from.size();
+    const size_t growth = from == 0 ? 1 : std::max<size_t>(1, section.replace_to.size() / from + 1);
+    return longest * growth + 1;  // the space that joins pieces
+  }
 };
 
 // The bytes of one piece as the decoder writes them; everything but the replacement of bytes that
@@ -224,10 +235,15 @@ Result<Tokenizer> Tokenizer::Parse(std::span<const uint8_t> bytes) {
   ADDER_ASSIGN_OR_RETURN(impl->pre_tokenizer, MakeTextSteps(impl->section.pre_tokenizer));
   impl->plain = AddedTokenFinder(impl->section.added_plain);
   impl->normalized = AddedTokenFinder(impl->section.added_normalized);
+  impl->max_piece_bytes = impl->MaxPieceBytes();
   return Tokenizer(std::move(impl));
 }
 
 int32_t Tokenizer::size() const { return static_cast<int32_t>(impl_->section.n_pieces); }
+
+bool Tokenizer::Contains(int32_t id) const { return impl_->Has(id); }
+
+size_t Tokenizer::max_piece_bytes() const { return impl_->max_piece_bytes; }
 
 Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
                                                const EncodeOptions& options) const {

@@ -30,7 +30,9 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  int32_t size() const;  // ids are 0 .. size() - 1
+  int32_t size() const;             // ids are 0 .. size() - 1
+  bool Contains(int32_t id) const;  // there may be ids without a piece
+  size_t max_piece_bytes() const;   // at most so many are appended by AppendPiece
 
   // Invalid UTF-8 is an error that gives the offset. Time is linear in the length of the text.
   Result<std::vector<int32_t>> Encode(std::string_view text,
