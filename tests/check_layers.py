@@ -46,7 +46,7 @@ PROJECT = {
     "kernels_arm": KERNELS + ["kernels_arm/math_*.h"],
     "quant": ["quant/*", "runtime/status.h", "runtime/scalar_math.h", "runtime/math_constants.h"],
     "converter": CONVERTER,
-    "cli": ["cli/*"] + PUBLIC + CONVERTER,
+    "cli": ["cli/*", "runtime/*.h"] + PUBLIC + CONVERTER,
     "examples": PUBLIC,
     "tests": ["*"],
 }
