@@ -2,10 +2,10 @@
 #include "runtime/tokenizer.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <ctime>
 #include <limits>
 #include <random>
 
@@ -15,14 +15,8 @@
 namespace adder {
 namespace {
 
-// Processor time in the program itself, so that neither other programs nor the system's handing out
-// of memory count.
-double Seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_utime.tv_sec) +
-         1e-6 * static_cast<double>(usage.ru_utime.tv_usec);
-}
+// Processor time, so that other programs on the machine do not count.
+double Seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 // Bytes of the large texts: less where a sanitizer makes everything slow.
 #if defined(__has_feature)
@@ -202,7 +196,8 @@ TEST_P(EveryTokenizer, TimeIsLinear) {
     const double large = best(row.large, 2);
     std::printf("%s, %s: %zu bytes %.1f ms, %zu bytes %.1f ms\n", GetParam().name, row.name,
                 kLarge / 10, small * 1e3, kLarge, large * 1e3);
-    EXPECT_LT(large, 50 * small + 0.05) << row.name;
+    // The constant: the system's work for new memory, which comes and goes.
+    EXPECT_LT(large, 50 * small + 0.2) << row.name;
   }
 }
 
