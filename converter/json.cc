@@ -6,18 +6,7 @@
 #include <system_error>
 
 #include "converter/text.h"
-
-// RapidJSON 1.1 adds an offset to the null pointer of its empty stack before it allocates:
-// harmless, but undefined, and clang's sanitizer stops there.
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((no_sanitize("pointer-overflow"))), apply_to = function)
-#endif
-#include "rapidjson/error/en.h"
-#include "rapidjson/memorystream.h"
-#include "rapidjson/reader.h"
-#if defined(__clang__)
-#pragma clang attribute pop
-#endif
+#include "runtime/rapidjson.h"
 
 namespace adder {
 namespace {

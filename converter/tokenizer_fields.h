@@ -2,22 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <istream>
 #include <string>
 #include <string_view>
 
+#include "runtime/rapidjson.h"
 #include "runtime/status.h"
-
-// RapidJSON adds offsets to null pointers, which Clang's undefined behavior sanitizer reports.
-// The standard headers that it includes come before, so that the attribute does not reach them.
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((no_sanitize("pointer-overflow"))), apply_to = function)
-#endif
-#include <rapidjson/document.h>
-#include <rapidjson/error/en.h>
-#if defined(__clang__)
-#pragma clang attribute pop
-#endif
 
 namespace adder {
 

@@ -1,14 +1,11 @@
 #include "runtime/model_config.h"
 
-#include <rapidjson/document.h>
-#include <rapidjson/stringbuffer.h>
-#include <rapidjson/writer.h>
-
 #include <cinttypes>
 #include <cmath>
 
 #include "quant/qtypes.h"
 #include "runtime/kernels.h"
+#include "runtime/rapidjson.h"
 
 namespace adder {
 namespace {
