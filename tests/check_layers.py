@@ -42,8 +42,8 @@ CONVERTER = ["converter/*", "quant/*", "runtime/status.h", "runtime/mapped_file.
 MODEL = ["runtime/model.h", "runtime/session.h", "runtime/session_*.h"]
 RUNS_MODELS = ["converter/golden_check.*"]  # the files of the converter that run a model
 PROJECT = {
-    "kernels_x86": KERNELS + ["kernels_x86/math_*.h"],
-    "kernels_arm": KERNELS + ["kernels_arm/math_*.h"],
+    "kernels_x86": KERNELS + ["kernels_x86/*.h"],
+    "kernels_arm": KERNELS + ["kernels_arm/*.h"],
     "quant": ["quant/*", "runtime/status.h", "runtime/scalar_math.h", "runtime/math_constants.h"],
     "converter": CONVERTER,
     "cli": ["cli/*", "runtime/*.h"] + PUBLIC + CONVERTER,
