@@ -62,6 +62,7 @@ std::string Report(const Options& options, const ModelSummary& model, double sec
 }
 
 Result<int> Run(const Options& options) {
+  CatchInterrupts();
   ADDER_RETURN_IF_ERROR(CheckReplaceable(options.output));
   Progress progress(Progress::StyleOf(options.quiet));
   ConvertOptions convert;

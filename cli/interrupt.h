@@ -6,7 +6,8 @@
 
 namespace adder::cli {
 
-void CatchInterrupts();  // once, at the start of main
+// For commands that have something to bring to an end; the others just die.
+void CatchInterrupts();
 bool Interrupted();
 int InterruptExitCode();  // 128 + signal, as a shell reports it
 

@@ -41,6 +41,7 @@ class LogitsToFile final : public FeedObserver {
 };
 
 Result<int> Run(const Options& options) {
+  CatchInterrupts();
   ADDER_ASSIGN_OR_RETURN(const auto model, Model::Open(options.model, options.model_options));
   ADDER_ASSIGN_OR_RETURN(const Input input, ReadInput(options.input, *model));
   const std::span<const int32_t> tokens = input.tokens;

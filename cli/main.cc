@@ -129,7 +129,6 @@ int main(int argc, char** argv) {
   // Writing to a closed pipe or beyond a size limit is an error, not the end.
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);
-  adder::cli::CatchInterrupts();
   try {
     return adder::cli::Main(argc, argv);
   } catch (const std::bad_alloc&) {

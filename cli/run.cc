@@ -138,6 +138,7 @@ Status CheckInput(const Options& options, const Input& input, const Model& model
 }
 
 Result<int> Run(const Options& options) {
+  CatchInterrupts();
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
   ADDER_ASSIGN_OR_RETURN(const auto model, Model::Open(options.model, options.model_options));
