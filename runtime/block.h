@@ -10,16 +10,16 @@
 #include <memory>
 
 #include "runtime/arena.h"
-#include "runtime/kernels.h"
 #include "runtime/model_config.h"
 #include "runtime/status.h"
+#include "runtime/team.h"
 
 namespace adder {
 
 class TensorBinder;
 
 struct ForwardArgs {
-  const Kernels& kernels;
+  const Team& team;
   size_t tokens;      // 1 .. max_tokens of ScratchBytes
   size_t max_tokens;  // what the scratch was measured for
   float* hidden;      // [tokens][stride], in and out

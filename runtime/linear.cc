@@ -14,44 +14,43 @@ Activations Activations::Carve(Arena* arena, size_t max_tokens, size_t cols) {
   return activations;
 }
 
-void Activations::Set(const Kernels& kernels, const float* x, size_t stride, size_t tokens,
-                      bool quantize) {
-  x_ = x;
-  stride_ = stride;
-  if (!quantize) return;
+void Activations::QuantizeRow(const Kernels& kernels, size_t token) {
   const size_t groups = Groups(cols_);
-  for (size_t t = 0; t < tokens; ++t) {
-    kernels.quantize_row(x + t * stride, cols_, quantized_.values + t * groups * kGroup,
-                         quantized_.scales + t * groups, quantized_.sums + t * groups);
-  }
+  kernels.quantize_row(x_ + token * stride_, cols_, quantized_.values + token * groups * kGroup,
+                       quantized_.scales + token * groups, quantized_.sums + token * groups);
 }
 
-void Linear::Apply(const Kernels& kernels, const Activations& x, size_t tokens, float* y,
-                   size_t y_stride) const {
-  const size_t blocks = RowBlocks(rows);
+void Linear::Apply(const Kernels& kernels, size_t begin, size_t end, const Activations& x,
+                   size_t tokens, float* y, size_t y_stride) const {
+  const size_t first = begin * kLanes;
+  const size_t blocks = end - begin;
+  const uint8_t* w = weights + MatrixWeightBytes(dtype, first, cols);
+  const uint8_t* s = scales + MatrixScaleBytes(dtype, first, cols);
+  y += first;
   switch (dtype) {
     case DType::kMatF32:
-      kernels.matmul_f32(reinterpret_cast<const float*>(weights), blocks, cols, x.x(), x.stride(),
+      kernels.matmul_f32(reinterpret_cast<const float*>(w), blocks, cols, x.x(), x.stride(),
                          tokens, y, y_stride);
       break;
     case DType::kMatF16:
-      kernels.matmul_f16(reinterpret_cast<const uint16_t*>(weights), blocks, cols, x.x(),
-                         x.stride(), tokens, y, y_stride);
+      kernels.matmul_f16(reinterpret_cast<const uint16_t*>(w), blocks, cols, x.x(), x.stride(),
+                         tokens, y, y_stride);
       break;
     case DType::kMatQ8:
-      kernels.matmul_q8(reinterpret_cast<const int8_t*>(weights),
-                        reinterpret_cast<const float*>(scales), blocks, Groups(cols),
-                        &x.quantized(), tokens, y, y_stride);
+      kernels.matmul_q8(reinterpret_cast<const int8_t*>(w), reinterpret_cast<const float*>(s),
+                        blocks, Groups(cols), &x.quantized(), tokens, y, y_stride);
       break;
     case DType::kMatQ4:
-      kernels.matmul_q4(weights, reinterpret_cast<const uint16_t*>(scales), blocks, Groups(cols),
+      kernels.matmul_q4(w, reinterpret_cast<const uint16_t*>(s), blocks, Groups(cols),
                         &x.quantized(), tokens, y, y_stride);
       break;
     case DType::kF32:
       break;  // no matrix: Model binds only matrices as Linear
   }
   if (bias == nullptr) return;
-  for (size_t t = 0; t < tokens; ++t) kernels.add(bias, padded_rows(), y + t * y_stride);
+  for (size_t t = 0; t < tokens; ++t) {
+    kernels.add(bias + first, blocks * kLanes, y + t * y_stride);
+  }
 }
 
 void Linear::ReadRow(size_t row, float* out) const {

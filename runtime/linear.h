@@ -19,17 +19,26 @@ class Activations {
   // Room for up to `max_tokens` quantized rows of `cols` values.
   static Activations Carve(Arena* arena, size_t max_tokens, size_t cols);
 
-  // Points at rows x [tokens][stride]. Quantizes them if `quantize`.
-  void Set(const Kernels& kernels, const float* x, size_t stride, size_t tokens, bool quantize);
+  // Points at rows x [tokens][stride]. `quantizing`: some reader wants QuantizeRow of every row.
+  void Set(const float* x, size_t stride, bool quantizing) {
+    x_ = x;
+    stride_ = stride;
+    quantizing_ = quantizing;
+  }
+  void QuantizeRow(const Kernels& kernels, size_t token);
 
   const float* x() const { return x_; }
   size_t stride() const { return stride_; }
+  size_t cols() const { return cols_; }
+  bool quantizing() const { return quantizing_; }
+  // The quantized rows; scales and sums lie in rows of Groups(cols).
   const QuantizedRows& quantized() const { return quantized_; }
 
  private:
   const float* x_ = nullptr;
   size_t stride_ = 0;
   size_t cols_ = 0;
+  bool quantizing_ = false;
   QuantizedRows quantized_ = {};
 };
 
@@ -42,13 +51,14 @@ struct Linear {
   const uint8_t* scales = nullptr;  // q8 and q4
   const float* bias = nullptr;      // [padded_rows()] or nullptr: none
 
+  size_t row_blocks() const { return RowBlocks(rows); }
   size_t padded_rows() const { return RowBlocks(rows) * kLanes; }
   uint64_t bytes() const { return MatrixBytes(dtype, rows, cols); }
   bool quantized() const { return IsQuantized(dtype); }
 
-  // y [tokens][y_stride], y_stride >= padded_rows(); rows beyond `rows` become 0.
-  void Apply(const Kernels& kernels, const Activations& x, size_t tokens, float* y,
-             size_t y_stride) const;
+  // Rows of row blocks [begin, end) of y [tokens][y_stride]; rows beyond `rows` become 0.
+  void Apply(const Kernels& kernels, size_t begin, size_t end, const Activations& x, size_t tokens,
+             float* y, size_t y_stride) const;
 
   // Row `row` as floats (an embedding look-up), out [cols].
   void ReadRow(size_t row, float* out) const;

@@ -40,6 +40,10 @@ Result<size_t> Session::Bytes(const Model& model, const SessionOptions& options)
     return Error(Code::kInvalidArgument, "tile is %" PRIu32 ", expected 1 to %" PRIu32,
                  options.tile, kMaxTile);
   }
+  if (options.threads == 0 || options.threads > kMaxThreads) {
+    return Error(Code::kInvalidArgument, "threads is %" PRIu32 ", expected 1 to %" PRIu32,
+                 options.threads, kMaxThreads);
+  }
   Arena measure;
   Layout::Carve(&measure, model, options.tile);
   return measure.used();
@@ -56,7 +60,8 @@ Result<Session*> Session::Place(const Model& model, const SessionOptions& option
   }
   Arena arena(buffer, bytes);
   const Layout layout = Layout::Carve(&arena, model, options.tile);
-  Session* session = new (layout.session) Session(model);
+  ADDER_ASSIGN_OR_RETURN(Team team, Team::Create(model.kernels(), options.threads));
+  Session* session = new (layout.session) Session(model, std::move(team));
   session->tile_ = options.tile;
   session->stride_ = RoundUp(model.config().d_model, kLanes);
   session->state_ = layout.state;
@@ -114,13 +119,16 @@ Status Session::Feed(std::span<const int32_t> tokens, FeedObserver* observer) {
 
 void Session::FeedTile(std::span<const int32_t> tokens, size_t first_token, bool last,
                        FeedObserver* observer) {
-  for (size_t t = 0; t < tokens.size(); ++t) {
-    model_->embedding().ReadRow(static_cast<size_t>(tokens[t]), hidden_ + t * stride_);
+  {
+    const OpTimer timer(telemetry_, Op::kEmbedding);
+    for (size_t t = 0; t < tokens.size(); ++t) {
+      model_->embedding().ReadRow(static_cast<size_t>(tokens[t]), hidden_ + t * stride_);
+    }
   }
   float* state = state_;
   for (size_t i = 0; i < model_->blocks().size(); ++i) {
     const Block& block = *model_->blocks()[i];
-    block.Forward({.kernels = model_->kernels(),
+    block.Forward({.team = team_,
                    .tokens = tokens.size(),
                    .max_tokens = tile_,
                    .hidden = hidden_,
@@ -143,13 +151,17 @@ void Session::FeedTile(std::span<const int32_t> tokens, size_t first_token, bool
 
 // logits = head * rms_norm(hidden)
 void Session::ComputeLogits(const float* hidden) {
-  const Kernels& k = model_->kernels();
   const Linear& head = model_->head();
   const size_t d_model = model_->config().d_model;
-  k.rms_norm(hidden, model_->final_norm(), d_model, static_cast<float>(d_model),
-             model_->config().final_norm_eps, normed_);
-  head_input_.Set(k, normed_, stride_, 1, head.quantized());
-  head.Apply(k, head_input_, 1, logits_, head.padded_rows());
+  head_input_.Set(normed_, stride_, head.quantized());
+  team_.Run(RowBytes(1, d_model), [&](const Worker& w) {
+    w.RmsNorm(w.Share(1), hidden, stride_, model_->final_norm(), d_model,
+              static_cast<float>(d_model), model_->config().final_norm_eps, normed_, stride_);
+    w.Quantize(w.Share(1), &head_input_);
+  });
+  team_.Run(head.bytes(), [&](const Worker& w) {
+    w.Linear(head, w.Share(head.row_blocks()), head_input_, 1, logits_, head.padded_rows());
+  });
 }
 
 }  // namespace adder

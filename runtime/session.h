@@ -7,9 +7,11 @@
 #include <atomic>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "runtime/model.h"
 #include "runtime/status.h"
+#include "runtime/team.h"
 
 namespace adder {
 
@@ -17,7 +19,11 @@ struct SessionOptions {
   // Tokens of a prompt that go through a layer together: more makes prefill faster and scratch
   // larger. Results do not depend on it.
   uint32_t tile = 64;
+  // Threads that share the work of this session, the caller's included. No more run than this
+  // process may use processors. Results do not depend on it.
+  uint32_t threads = 1;
 };
+inline constexpr uint32_t kMaxThreads = 256;
 inline constexpr uint32_t kMaxTile = 4096;
 
 // Looks at what happens while tokens are fed; for verification and evaluation.
@@ -36,8 +42,8 @@ class Session {
  public:
   // Bytes that Place needs, or an error for options out of range.
   static Result<size_t> Bytes(const Model& model, const SessionOptions& options);
-  // Makes a session at the start of `buffer` (aligned to 64), which holds everything of it. Nothing
-  // has to be freed but the buffer. The model must outlive the session.
+  // Makes a session at the start of `buffer` (aligned to 64), which holds everything of it but its
+  // threads. Destroyed with ~Session; nothing else has to be freed but the buffer. The model must outlive the session.
   static Result<Session*> Place(const Model& model, const SessionOptions& options, void* buffer,
                                 size_t bytes);
 
@@ -53,6 +59,13 @@ class Session {
   std::span<const float> logits() const;
   uint64_t position() const { return position_; }  // tokens fed since the start
   const Model& model() const { return *model_; }
+  size_t threads() const { return team_.workers(); }  // that really run
+  // Adds up the times of operations from now on; nullptr: no more. Times are those of the calling
+  // thread, counts those of its share of the work.
+  void SetTelemetry(Telemetry* telemetry) {
+    telemetry_ = telemetry;
+    team_.SetTelemetry(telemetry);
+  }
 
   // As created.
   void Reset();
@@ -67,13 +80,15 @@ class Session {
 
  private:
   struct Layout;
-  explicit Session(const Model& model) : model_(&model) {}
+  Session(const Model& model, Team team) : model_(&model), team_(std::move(team)) {}
   Status CheckTokens(std::span<const int32_t> tokens) const;
   void FeedTile(std::span<const int32_t> tokens, size_t first_token, bool last,
                 FeedObserver* observer);
   void ComputeLogits(const float* hidden);
 
   const Model* model_;
+  Team team_;
+  Telemetry* telemetry_ = nullptr;
   size_t tile_ = 0;
   size_t stride_ = 0;  // of hidden, floats
   float* state_ = nullptr;

@@ -17,7 +17,9 @@ class SessionBuffer {
     out.memory_.reset(std::aligned_alloc(kAlignment, RoundUp(bytes, kAlignment)));
     if (out.memory_ == nullptr)
       return Error(Code::kOutOfMemory, "a session needs %zu bytes", bytes);
-    ADDER_ASSIGN_OR_RETURN(out.session_, Session::Place(model, options, out.memory_.get(), bytes));
+    ADDER_ASSIGN_OR_RETURN(Session * session,
+                           Session::Place(model, options, out.memory_.get(), bytes));
+    out.session_.reset(session);
     return out;
   }
 
@@ -27,8 +29,11 @@ class SessionBuffer {
   struct Free {
     void operator()(void* memory) const { std::free(memory); }
   };
+  struct Destroy {
+    void operator()(Session* session) const { session->~Session(); }
+  };
   std::unique_ptr<void, Free> memory_;
-  Session* session_ = nullptr;
+  std::unique_ptr<Session, Destroy> session_;  // in memory_, so destroyed before it
 };
 
 }  // namespace adder

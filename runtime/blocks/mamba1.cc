@@ -38,41 +38,44 @@ class Mamba1Block final : public Block {
   }
 
   void Forward(const ForwardArgs& args) const noexcept override {
-    const Kernels& k = args.kernels;
     const size_t tokens = args.tokens;
     Arena scratch = args.scratch;
     Buffers s = Carve(&scratch, args.max_tokens);
-
-    for (size_t t = 0; t < tokens; ++t) {
-      k.rms_norm(args.hidden + t * args.stride, norm_, d_model_, static_cast<float>(d_model_),
-                 norm_eps_, s.u + t * args.stride);
-    }
-    s.outer.Set(k, s.u, args.stride, tokens, in_x_.quantized() || in_z_.quantized());
-    in_x_.Apply(k, s.outer, tokens, s.x, channels_);
-    in_z_.Apply(k, s.outer, tokens, s.z, channels_);
-
     float* conv_state = args.state;
     float* ssm_state = args.state + ConvStateFloats();
-    k.conv1d_silu(conv_weight_, conv_bias_, channels_ / kLanes, c_.d_conv, tokens, channels_,
-                  conv_state, s.x);
 
-    s.inner.Set(k, s.x, channels_, tokens,
-                x_dt_.quantized() || x_b_.quantized() || x_c_.quantized());
-    x_dt_.Apply(k, s.inner, tokens, s.dt_low, x_dt_.padded_rows());
-    x_b_.Apply(k, s.inner, tokens, s.b, x_b_.padded_rows());
-    x_c_.Apply(k, s.inner, tokens, s.c, x_c_.padded_rows());
-    if (c_.bcdt_norm_eps > 0) {
-      NormRows(k, tokens, x_dt_, s.dt_low);
-      NormRows(k, tokens, x_b_, s.b);
-      NormRows(k, tokens, x_c_, s.c);
-    }
+    s.outer.Set(s.u, args.stride, in_x_.quantized() || in_z_.quantized());
+    args.team.Run(RowBytes(tokens, d_model_), [&](const Worker& w) {
+      const Range mine = w.Share(tokens);
+      w.RmsNorm(mine, args.hidden, args.stride, norm_, d_model_, static_cast<float>(d_model_),
+                norm_eps_, s.u, args.stride);
+      w.Quantize(mine, &s.outer);
+    });
+    args.team.Run(in_x_.bytes() + in_z_.bytes(), [&](const Worker& w) {
+      const Range mine = w.Share(channels_ / kLanes);
+      w.Linear(in_x_, mine, s.outer, tokens, s.x, channels_);
+      w.Linear(in_z_, mine, s.outer, tokens, s.z, channels_);
+      w.Conv1dSilu(mine, conv_weight_, conv_bias_, c_.d_conv, tokens, channels_, conv_state, s.x);
+    });
 
-    s.rank.Set(k, s.dt_low, x_dt_.padded_rows(), tokens, dt_proj_.quantized());
-    dt_proj_.Apply(k, s.rank, tokens, s.dt, channels_);
-    for (size_t t = 0; t < tokens; ++t) {
-      k.softplus(dt_bias_, channels_, 0.0f, std::numeric_limits<float>::infinity(),
-                 s.dt + t * channels_);
-    }
+    s.inner.Set(s.x, channels_, x_dt_.quantized() || x_b_.quantized() || x_c_.quantized());
+    args.team.Run(RowBytes(tokens, channels_),
+                  [&](const Worker& w) { w.Quantize(w.Share(tokens), &s.inner); });
+    args.team.Run(x_dt_.bytes() + x_b_.bytes() + x_c_.bytes(), [&](const Worker& w) {
+      w.Linear(x_dt_, w.Share(x_dt_.row_blocks()), s.inner, tokens, s.dt_low, x_dt_.padded_rows());
+      w.Linear(x_b_, w.Share(x_b_.row_blocks()), s.inner, tokens, s.b, x_b_.padded_rows());
+      w.Linear(x_c_, w.Share(x_c_.row_blocks()), s.inner, tokens, s.c, x_c_.padded_rows());
+    });
+    s.rank.Set(s.dt_low, x_dt_.padded_rows(), dt_proj_.quantized());
+    args.team.Run(RowBytes(tokens, x_dt_.padded_rows()), [&](const Worker& w) {
+      const Range mine = w.Share(tokens);
+      if (c_.bcdt_norm_eps > 0) {
+        NormRows(w, mine, x_dt_, s.dt_low);
+        NormRows(w, mine, x_b_, s.b);
+        NormRows(w, mine, x_c_, s.c);
+      }
+      w.Quantize(mine, &s.rank);
+    });
 
     const SelectiveScanArgs scan = {.tokens = tokens,
                                     .channel_blocks = channels_ / kLanes,
@@ -87,13 +90,22 @@ class Mamba1Block final : public Block {
                                     .a = a_,
                                     .d = d_,
                                     .state = ssm_state};
-    k.selective_scan(&scan);
+    args.team.Run(dt_proj_.bytes() + 3 * channels_ * c_.d_state * sizeof(float),
+                  [&](const Worker& w) {
+                    const Range mine = w.Share(channels_ / kLanes);
+                    w.Linear(dt_proj_, mine, s.rank, tokens, s.dt, channels_);
+                    w.Softplus(mine, tokens, dt_bias_, 0.0f,
+                               std::numeric_limits<float>::infinity(), s.dt, channels_);
+                    w.SelectiveScan(mine, scan);
+                  });
 
-    s.inner.Set(k, s.x, channels_, tokens, out_proj_.quantized());
-    out_proj_.Apply(k, s.inner, tokens, s.u, args.stride);
-    for (size_t t = 0; t < tokens; ++t) {
-      k.add(s.u + t * args.stride, args.stride, args.hidden + t * args.stride);
-    }
+    s.inner.Set(s.x, channels_, out_proj_.quantized());
+    args.team.Run(RowBytes(tokens, channels_),
+                  [&](const Worker& w) { w.Quantize(w.Share(tokens), &s.inner); });
+    args.team.Run(out_proj_.bytes(), [&](const Worker& w) {
+      w.LinearAdd(out_proj_, w.Share(out_proj_.row_blocks()), s.inner, tokens, s.u, args.hidden,
+                  args.stride);
+    });
   }
 
  private:
@@ -122,11 +134,9 @@ class Mamba1Block final : public Block {
   size_t ConvStateFloats() const { return channels_ * (c_.d_conv - 1); }
 
   // Falcon-Mamba: RMS norm without weights over the outputs of one part of x_proj.
-  void NormRows(const Kernels& k, size_t tokens, const Linear& part, float* rows) const {
-    for (size_t t = 0; t < tokens; ++t) {
-      float* row = rows + t * part.padded_rows();
-      k.rms_norm(row, nullptr, part.rows, static_cast<float>(part.rows), c_.bcdt_norm_eps, row);
-    }
+  void NormRows(const Worker& w, Range tokens, const Linear& part, float* rows) const {
+    w.RmsNorm(tokens, rows, part.padded_rows(), nullptr, part.rows, static_cast<float>(part.rows),
+              c_.bcdt_norm_eps, rows, part.padded_rows());
   }
 
   Mamba1Config c_;

@@ -49,32 +49,35 @@ class Mamba2Block final : public Block {
   }
 
   void Forward(const ForwardArgs& args) const noexcept override {
-    const Kernels& k = args.kernels;
     const size_t tokens = args.tokens;
     Arena scratch = args.scratch;
     Buffers s = Carve(&scratch, args.max_tokens);
-
-    for (size_t t = 0; t < tokens; ++t) {
-      k.rms_norm(args.hidden + t * args.stride, norm_, d_model_, static_cast<float>(d_model_),
-                 norm_eps_, s.u + t * args.stride);
-    }
-    s.outer.Set(k, s.u, args.stride, tokens,
-                in_z_.quantized() || in_x_.quantized() || in_bc_.quantized() || in_dt_.quantized());
-    in_z_.Apply(k, s.outer, tokens, s.z, channels_);
-    in_x_.Apply(k, s.outer, tokens, s.x, channels_);
-    in_bc_.Apply(k, s.outer, tokens, s.bc, bc_channels_);
-    in_dt_.Apply(k, s.outer, tokens, s.dt, heads_);
-
     float* conv_x_state = args.state;
     float* conv_bc_state = conv_x_state + channels_ * (c_.d_conv - 1);
     float* ssm_state = conv_bc_state + bc_channels_ * (c_.d_conv - 1);
-    k.conv1d_silu(conv_x_weight_, conv_x_bias_, channels_ / kLanes, c_.d_conv, tokens, channels_,
-                  conv_x_state, s.x);
-    k.conv1d_silu(conv_bc_weight_, conv_bc_bias_, bc_channels_ / kLanes, c_.d_conv, tokens,
-                  bc_channels_, conv_bc_state, s.bc);
-    for (size_t t = 0; t < tokens; ++t) {
-      k.softplus(dt_bias_, heads_, c_.dt_min, c_.dt_max, s.dt + t * heads_);
-    }
+
+    s.outer.Set(s.u, args.stride,
+                in_z_.quantized() || in_x_.quantized() || in_bc_.quantized() || in_dt_.quantized());
+    args.team.Run(RowBytes(tokens, d_model_), [&](const Worker& w) {
+      const Range mine = w.Share(tokens);
+      w.RmsNorm(mine, args.hidden, args.stride, norm_, d_model_, static_cast<float>(d_model_),
+                norm_eps_, s.u, args.stride);
+      w.Quantize(mine, &s.outer);
+    });
+    args.team.Run(in_z_.bytes() + in_x_.bytes() + in_bc_.bytes(), [&](const Worker& w) {
+      const Range mine = w.Share(channels_ / kLanes);
+      w.Linear(in_z_, mine, s.outer, tokens, s.z, channels_);
+      w.Linear(in_x_, mine, s.outer, tokens, s.x, channels_);
+      w.Conv1dSilu(mine, conv_x_weight_, conv_x_bias_, c_.d_conv, tokens, channels_, conv_x_state,
+                   s.x);
+      const Range bc = w.Share(bc_channels_ / kLanes);
+      w.Linear(in_bc_, bc, s.outer, tokens, s.bc, bc_channels_);
+      w.Conv1dSilu(bc, conv_bc_weight_, conv_bc_bias_, c_.d_conv, tokens, bc_channels_,
+                   conv_bc_state, s.bc);
+      const Range dt = w.Share(heads_ / kLanes);
+      w.Linear(in_dt_, dt, s.outer, tokens, s.dt, heads_);
+      w.Softplus(dt, tokens, dt_bias_, c_.dt_min, c_.dt_max, s.dt, heads_);
+    });
 
     const SsdScanArgs scan = {.tokens = tokens,
                               .head_begin = 0,
@@ -92,14 +95,21 @@ class Mamba2Block final : public Block {
                               .a = a_,
                               .d = d_,
                               .state = ssm_state};
-    k.ssd_scan(&scan);
-    for (size_t t = 0; t < tokens; ++t) Gate(k, s.z + t * channels_, s.x + t * channels_);
+    args.team.Run(2 * channels_ * c_.d_state * sizeof(float),
+                  [&](const Worker& w) { w.SsdScan(w.Share(c_.n_heads), scan); });
 
-    s.inner.Set(k, s.x, channels_, tokens, out_proj_.quantized());
-    out_proj_.Apply(k, s.inner, tokens, s.u, args.stride);
-    for (size_t t = 0; t < tokens; ++t) {
-      k.add(s.u + t * args.stride, args.stride, args.hidden + t * args.stride);
-    }
+    s.inner.Set(s.x, channels_, out_proj_.quantized());
+    args.team.Run(RowBytes(tokens, channels_), [&](const Worker& w) {
+      const Range mine = w.Share(tokens);
+      if (c_.gating != Gating::kNormThenGate) w.SiluMul(mine, s.z, s.x, channels_);
+      if (c_.gating != Gating::kGateOnly) NormGroups(w, mine, s.x);
+      if (c_.gating == Gating::kNormThenGate) w.SiluMul(mine, s.z, s.x, channels_);
+      w.Quantize(mine, &s.inner);
+    });
+    args.team.Run(out_proj_.bytes(), [&](const Worker& w) {
+      w.LinearAdd(out_proj_, w.Share(out_proj_.row_blocks()), s.inner, tokens, s.u, args.hidden,
+                  args.stride);
+    });
   }
 
  private:
@@ -123,18 +133,14 @@ class Mamba2Block final : public Block {
     return s;
   }
 
-  // y [channels] with gate z, in place.
-  void Gate(const Kernels& k, const float* z, float* y) const {
-    if (c_.gating != Gating::kNormThenGate) k.silu_mul(z, channels_, y);
-    if (c_.gating != Gating::kGateOnly) {
-      const size_t width = channels_ / c_.norm_groups;
-      const float count = static_cast<float>(c_.n_heads / c_.norm_groups * c_.head_dim);
-      for (size_t g = 0; g < c_.norm_groups; ++g) {
-        k.rms_norm(y + g * width, gated_norm_ + g * width, width, count, c_.gated_norm_eps,
-                   y + g * width);
-      }
+  // The gated norm: each of norm_groups parts of a row on its own.
+  void NormGroups(const Worker& w, Range tokens, float* y) const {
+    const size_t width = channels_ / c_.norm_groups;
+    const float count = static_cast<float>(c_.n_heads / c_.norm_groups * c_.head_dim);
+    for (size_t g = 0; g < c_.norm_groups; ++g) {
+      w.RmsNorm(tokens, y + g * width, channels_, gated_norm_ + g * width, width, count,
+                c_.gated_norm_eps, y + g * width, channels_);
     }
-    if (c_.gating == Gating::kNormThenGate) k.silu_mul(z, channels_, y);
   }
 
   Mamba2Config c_;
