@@ -155,6 +155,10 @@ inline constexpr size_t kMaxConv = 8;  // taps of conv1d_silu
 extern const Kernels kScalarKernels;
 #if defined(ADDER_KERNELS_X86)
 extern const Kernels kAvx2Kernels;
+#elif defined(ADDER_KERNELS_ARM)
+extern const Kernels kNeonKernels;
+extern const Kernels kDotprodKernels;
+extern const Kernels kI8mmKernels;
 #endif
 
 }  // namespace adder

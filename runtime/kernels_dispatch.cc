@@ -16,6 +16,10 @@ namespace {
 constexpr const Kernels* kTables[] = {
 #if defined(ADDER_KERNELS_X86)
     &kAvx2Kernels,
+#elif defined(ADDER_KERNELS_ARM)
+    &kI8mmKernels,
+    &kDotprodKernels,
+    &kNeonKernels,
 #endif
     &kScalarKernels,
 };
