@@ -26,9 +26,15 @@ inline float32x4_t Load(const uint16_t* p) {
   return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
 }
 
-// Keeps v in a register of its own from here on: compilers shall not recompute or reorder it.
-inline void KeepOrder(int16x8_t& v) { asm("" : "+w"(v)); }
-inline void KeepOrder(int32x4_t& v) { asm("" : "+w"(v)); }
+// Sums of products start at the bits of kRoundingShift. Read as a float they then are that number
+// plus the sum, and one subtraction, exact for |sum| < 2^22, makes them floats: cheaper than a
+// conversion, which runs on one of two pipes or takes two steps.
+constexpr int32_t kSumStart = 0x4b400000;
+static_assert(__builtin_bit_cast(float, kSumStart) == kRoundingShift);
+
+inline float32x4_t SumToFloat(int32x4_t sum) {
+  return vsubq_f32(vreinterpretq_f32_s32(sum), vdupq_n_f32(kRoundingShift));
+}
 
 // Nibbles of 16 bytes, 0..15.
 inline int8x16_t LowNibbles(uint8x16_t packed) {

@@ -7,9 +7,7 @@ namespace {
 
 // Four consecutive activations, four times.
 inline int8x16_t Broadcast4(const int8_t* p) {
-  int32_t four;
-  __builtin_memcpy(&four, p, sizeof(four));
-  return vreinterpretq_s8_s32(vdupq_n_s32(four));
+  return vreinterpretq_s8_s32(vld1q_dup_s32(reinterpret_cast<const int32_t*>(p)));
 }
 
 // The first `count` (at most kLanes) floats at p, then zeros.
@@ -65,20 +63,25 @@ void QuantizeRow(const float* x, size_t n, int8_t* values, float* scales, int32_
 
 // ---- matmul_q8, matmul_q4
 //
-// A tile is one row block times kTokens tokens. All products are long multiplications of eight
-// bytes, the one unit of work that no other instruction of ARMv8.0 beats; the code around them is
-// arranged to leave nothing else to wait for.
+// All products are long multiplications of eight bytes, the one unit of work that no other
+// instruction of ARMv8.0 beats; the code around them is arranged to leave nothing else to wait for.
+// A tile is kTileRows quads of a row block times kTokens tokens, four quads in all: more would
+// spill. Loops are unrolled by hand because clang would keep the arrays in memory.
+
+template <size_t kTokens>
+constexpr size_t kTileRows = kQuads / kTokens;
 
 template <size_t kTokens>
 void TileQ8(const int8_t* w, const float* row_scales, size_t groups, const int8_t* a,
             const float* a_scales, float* y, size_t y_stride) {
-  float32x4_t acc[kTokens][kQuads];
+  constexpr size_t kRows = kTileRows<kTokens>;
+  float32x4_t acc[kTokens][kRows];
   for (auto& token : acc) {
     for (auto& quad : token) quad = vdupq_n_f32(0.0f);
   }
   for (size_t g = 0; g < groups; ++g, a += kGroup) {
     // Register i: rows 2i and 2i+1, the columns 0, 1 and 2, 3 of each four summed apart.
-    int32x4_t dot[kTokens][2 * kQuads];
+    int32x4_t dot[kTokens][2 * kRows];
     for (auto& token : dot) {
       for (auto& rows : token) rows = vdupq_n_s32(0);
     }
@@ -89,14 +92,16 @@ void TileQ8(const int8_t* w, const float* row_scales, size_t groups, const int8_
         Prefetch(w + 4 * kLanes);
       }
       int8x16_t a0[kTokens], a1[kTokens];
+#pragma GCC unroll 4
       for (size_t t = 0; t < kTokens; ++t) {
         a0[t] = Broadcast4(a + t * groups * kGroup + k);
         a1[t] = Broadcast4(a + t * groups * kGroup + k + 4);
       }
 #pragma GCC unroll 4
-      for (size_t q = 0; q < kQuads; ++q) {
+      for (size_t q = 0; q < kRows; ++q) {
         const int8x16_t w0 = vld1q_s8(w + q * 16);
         const int8x16_t w1 = vld1q_s8(w + 4 * kLanes + q * 16);
+#pragma GCC unroll 4
         for (size_t t = 0; t < kTokens; ++t) {
           // Two products fit 16 bits, even those of the weight -128: 2 * 128 * 127.
           int16x8_t low = vmull_s8(vget_low_s8(w0), vget_low_s8(a0[t]));
@@ -108,18 +113,18 @@ void TileQ8(const int8_t* w, const float* row_scales, size_t groups, const int8_
         }
       }
     }
+#pragma GCC unroll 4
     for (size_t t = 0; t < kTokens; ++t) {
       const float scale = a_scales[t * groups + g];
 #pragma GCC unroll 4
-      for (size_t q = 0; q < kQuads; ++q) {
+      for (size_t q = 0; q < kRows; ++q) {
         const int32x4_t exact = vpaddq_s32(dot[t][2 * q], dot[t][2 * q + 1]);
         acc[t][q] = vfmaq_n_f32(acc[t][q], vcvtq_f32_s32(exact), scale);
       }
     }
   }
   for (size_t t = 0; t < kTokens; ++t) {
-#pragma GCC unroll 4
-    for (size_t q = 0; q < kQuads; ++q) {
+    for (size_t q = 0; q < kRows; ++q) {
       vst1q_f32(y + t * y_stride + q * kWidth, vmulq_f32(Load(row_scales + q * kWidth), acc[t][q]));
     }
   }
@@ -128,14 +133,15 @@ void TileQ8(const int8_t* w, const float* row_scales, size_t groups, const int8_
 template <size_t kTokens>
 void TileQ4(const uint8_t* w, const uint16_t* scales, size_t groups, const int8_t* a,
             const float* a_scales, const int32_t* a_sums, float* y, size_t y_stride) {
-  float32x4_t acc[kTokens][kQuads];
+  constexpr size_t kRows = kTileRows<kTokens>;
+  float32x4_t acc[kTokens][kRows];
   for (auto& token : acc) {
     for (auto& quad : token) quad = vdupq_n_f32(0.0f);
   }
   for (size_t g = 0; g < groups; ++g, a += kGroup, scales += kLanes) {
     // Register i: rows 2i and 2i+1, each fourth column summed apart. Eight products of a nibble
     // and an activation, at most 15 * 127, fit 16 bits, and so do sixteen.
-    int16x8_t dot[kTokens][2 * kQuads];
+    int16x8_t dot[kTokens][2 * kRows];
     for (auto& token : dot) {
       for (auto& rows : token) rows = vdupq_n_s16(0);
     }
@@ -143,15 +149,17 @@ void TileQ4(const uint8_t* w, const uint16_t* scales, size_t groups, const int8_
     for (size_t k = 0; k < kGroup / 2; k += 4, w += 4 * kLanes) {
       if constexpr (kTokens == 1) Prefetch(w);
       int8x16_t a_low[kTokens], a_high[kTokens];
+#pragma GCC unroll 4
       for (size_t t = 0; t < kTokens; ++t) {
         a_low[t] = Broadcast4(a + t * groups * kGroup + k);
         a_high[t] = Broadcast4(a + t * groups * kGroup + k + kGroup / 2);
       }
 #pragma GCC unroll 4
-      for (size_t q = 0; q < kQuads; ++q) {
+      for (size_t q = 0; q < kRows; ++q) {
         const uint8x16_t packed = vld1q_u8(w + q * 16);
         const int8x16_t low = LowNibbles(packed);
         const int8x16_t high = HighNibbles(packed);
+#pragma GCC unroll 4
         for (size_t t = 0; t < kTokens; ++t) {
           int16x8_t& even = dot[t][2 * q];
           int16x8_t& odd = dot[t][2 * q + 1];
@@ -159,16 +167,15 @@ void TileQ4(const uint8_t* w, const uint16_t* scales, size_t groups, const int8_
           odd = vmlal_high_s8(odd, low, a_low[t]);
           even = vmlal_s8(even, vget_low_s8(high), vget_low_s8(a_high[t]));
           odd = vmlal_high_s8(odd, high, a_high[t]);
-          KeepOrder(even);
-          KeepOrder(odd);
         }
       }
     }
+#pragma GCC unroll 4
     for (size_t t = 0; t < kTokens; ++t) {
       const float32x4_t a_scale = vdupq_n_f32(a_scales[t * groups + g]);
       const int32x4_t offset = vdupq_n_s32(-8 * a_sums[t * groups + g]);
 #pragma GCC unroll 4
-      for (size_t q = 0; q < kQuads; ++q) {
+      for (size_t q = 0; q < kRows; ++q) {
         const int16x8_t pairs = vpaddq_s16(dot[t][2 * q], dot[t][2 * q + 1]);
         const int32x4_t exact = vpadalq_s16(offset, pairs);
         const float32x4_t scale = vmulq_f32(Load(scales + q * kWidth), a_scale);
@@ -177,8 +184,24 @@ void TileQ4(const uint8_t* w, const uint16_t* scales, size_t groups, const int8_
     }
   }
   for (size_t t = 0; t < kTokens; ++t) {
-#pragma GCC unroll 4
-    for (size_t q = 0; q < kQuads; ++q) vst1q_f32(y + t * y_stride + q * kWidth, acc[t][q]);
+    for (size_t q = 0; q < kRows; ++q) vst1q_f32(y + t * y_stride + q * kWidth, acc[t][q]);
+  }
+}
+
+// One row block times kTokens tokens, in tiles.
+template <size_t kTokens>
+void BlockQ8(const int8_t* w, const float* row_scales, size_t groups, const int8_t* a,
+             const float* a_scales, float* y, size_t y_stride) {
+  for (size_t r = 0; r < kLanes; r += kTileRows<kTokens> * kWidth) {
+    TileQ8<kTokens>(w + r * 4, row_scales + r, groups, a, a_scales, y + r, y_stride);
+  }
+}
+
+template <size_t kTokens>
+void BlockQ4(const uint8_t* w, const uint16_t* scales, size_t groups, const int8_t* a,
+             const float* a_scales, const int32_t* a_sums, float* y, size_t y_stride) {
+  for (size_t r = 0; r < kLanes; r += kTileRows<kTokens> * kWidth) {
+    TileQ4<kTokens>(w + r * 4, scales + r, groups, a, a_scales, a_sums, y + r, y_stride);
   }
 }
 
@@ -192,10 +215,10 @@ void MatmulQ8(const int8_t* weights, const float* row_scales, size_t row_blocks,
       const float* a_scales = x->scales + t * groups;
       float* out = y + t * y_stride + b * kLanes;
       if (tokens - t >= 2) {
-        TileQ8<2>(w, s, groups, a, a_scales, out, y_stride);
+        BlockQ8<2>(w, s, groups, a, a_scales, out, y_stride);
         t += 2;
       } else {
-        TileQ8<1>(w, s, groups, a, a_scales, out, y_stride);
+        BlockQ8<1>(w, s, groups, a, a_scales, out, y_stride);
         t += 1;
       }
     }
@@ -213,10 +236,10 @@ void MatmulQ4(const uint8_t* weights, const uint16_t* scales, size_t row_blocks,
       const int32_t* a_sums = x->sums + t * groups;
       float* out = y + t * y_stride + b * kLanes;
       if (tokens - t >= 2) {
-        TileQ4<2>(w, s, groups, a, a_scales, a_sums, out, y_stride);
+        BlockQ4<2>(w, s, groups, a, a_scales, a_sums, out, y_stride);
         t += 2;
       } else {
-        TileQ4<1>(w, s, groups, a, a_scales, a_sums, out, y_stride);
+        BlockQ4<1>(w, s, groups, a, a_scales, a_sums, out, y_stride);
         t += 1;
       }
     }
