@@ -38,7 +38,7 @@ struct SourceTensor {
 // tensor and the index of the first one.
 Result<std::vector<float>> ReadF32(const SourceTensor& tensor, const std::string& name);
 
-// What a container parser produces. Data points point into the bytes it was given.
+// What a container parser produces. `data` points into the bytes it was given.
 using TensorMap = std::map<std::string, SourceTensor>;
 
 class Checkpoint {

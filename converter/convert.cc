@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <cmath>
 #include <memory>
 
 #include "converter/checkpoint.h"
@@ -88,6 +89,10 @@ Status WriteTensors(const Checkpoint& checkpoint, const ConvertOptions& options,
       return Status(Code::kCancelled, "conversion cancelled");
     }
     ADDER_ASSIGN_OR_RETURN(const FloatView view, planned->load(loader));
+    if (!std::all_of(view.values.begin(), view.values.end(),
+                     [](float v) { return std::isfinite(v); })) {
+      return Error(Code::kCorruptFile, "%s: a value overflows float32", spec.name.c_str());
+    }
     hash->Add(spec.name, view.values);
     auto packed = Pack(spec.dtype, spec.shape, view.values);
     if (!packed.ok()) return Annotate(packed.status(), spec.name);
@@ -121,6 +126,11 @@ Result<ConvertReport> Convert(const std::string& source, const std::string& outp
   }
   ADDER_RETURN_IF_ERROR(ResolveSpecialTokens(checkpoint, tokenizer ? &*tokenizer : nullptr,
                                              &plan.config, &plan.warnings));
+
+  // Sizes that the runtime would refuse.
+  if (const auto readable = ModelConfig::FromJson(plan.config.ToJson()); !readable.ok()) {
+    return Annotate(Status(Code::kUnsupported, readable.status().message()), source);
+  }
 
   std::vector<TensorSpec> specs;
   for (const PlannedTensor& tensor : plan.tensors) {

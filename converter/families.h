@@ -47,6 +47,8 @@ Result<uint32_t> ModelWidth(const Config& config, const CheckpointNames& names,
 // Layers present in the checkpoint; an error if the configuration says otherwise.
 Result<size_t> CountLayers(const Config& config, const CheckpointNames& names,
                            PlanBuilder& builder);
+// The epsilon of a norm under `key`; an error unless it is in (0, 1].
+Result<double> ReadEpsilon(const Config& config, const char* key, double fallback);
 // Only SiLU is published for the mixers of these families.
 Status CheckActivation(const Config& config);
 // Options of the original package that change the architecture and are not supported.

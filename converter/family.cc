@@ -201,6 +201,13 @@ Result<size_t> CountLayers(const Config& config, const CheckpointNames& names,
   return layers;
 }
 
+Result<double> ReadEpsilon(const Config& config, const char* key, double fallback) {
+  ADDER_ASSIGN_OR_RETURN(const double epsilon, config.Double({key}, fallback));
+  if (epsilon >= 1e-30 && epsilon <= 1) return epsilon;
+  return Error(Code::kCorruptFile, "%s: %s is %g, expected 1e-30 to 1", config.name().c_str(), key,
+               epsilon);
+}
+
 Status CheckActivation(const Config& config) {
   ADDER_ASSIGN_OR_RETURN(const std::string act, config.String({"hidden_act"}, "silu"));
   if (act == "silu" || act == "swish") return {};

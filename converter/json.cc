@@ -1,24 +1,12 @@
 #include "converter/json.h"
 
 #include <algorithm>
-#include <cinttypes>
-#include <cmath>
-#include <cstring>
+#include <charconv>
 #include <limits>
+#include <system_error>
 
 #include "converter/text.h"
-
-// RapidJSON 1.1 adds an offset to the null pointer of its empty stack before it allocates:
-// harmless, but undefined, and clang's sanitizer stops there.
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((no_sanitize("pointer-overflow"))), apply_to = function)
-#endif
-#include "rapidjson/error/en.h"
-#include "rapidjson/memorystream.h"
-#include "rapidjson/reader.h"
-#if defined(__clang__)
-#pragma clang attribute pop
-#endif
+#include "runtime/rapidjson.h"
 
 namespace adder {
 namespace {
@@ -32,6 +20,12 @@ std::optional<double> SpecialFloat(std::string_view text) {
   if (text == "-Infinity") return -std::numeric_limits<double>::infinity();
   if (text == "NaN") return std::numeric_limits<double>::quiet_NaN();
   return std::nullopt;
+}
+
+// Of a number out of range: is it too small? RapidJSON has refused integer parts beyond double.
+bool IsTiny(std::string_view text) {
+  const size_t exponent = text.find_first_of("eE");
+  return exponent == std::string_view::npos || text[exponent + 1] == '-';
 }
 
 // RapidJSON checks raw bytes, but turns the escape of a lone low surrogate into ED B0..BF xx, which
@@ -57,18 +51,33 @@ class JsonBuilder {
  public:
   bool Null() { return Push(Json()); }
   bool Bool(bool value) { return Push(Scalar(Json::Type::kBool, value, 0)); }
-  bool Int(int value) { return Int64(value); }
-  bool Uint(unsigned value) { return Int64(value); }
-  bool Int64(int64_t value) {
-    return Push(Scalar(Json::Type::kInt, value, static_cast<double>(value)));
+  bool RawNumber(const char* text, rapidjson::SizeType length, bool) {
+    const std::string_view view(text, length);
+    if (const auto special = SpecialFloat(view)) return Double(*special);
+    if (view.find_first_of("IN") != std::string_view::npos) {
+      return Fail("a number that is not NaN, Infinity or -Infinity");
+    }
+    const char* const end = text + length;
+    if (view.find_first_of(".eE") == std::string_view::npos) {
+      int64_t value = 0;
+      const auto [at, error] = std::from_chars(text, end, value);
+      if (at == end && error == std::errc()) {
+        return Push(Scalar(Json::Type::kInt, value, static_cast<double>(value)));
+      }
+    }
+    double value = 0;
+    const auto [at, error] = std::from_chars(text, end, value);
+    if (error == std::errc::result_out_of_range && IsTiny(view)) return Double(0);
+    if (at != end || error != std::errc()) return Fail("a number beyond double");
+    return Double(value);
   }
-  bool Uint64(uint64_t value) {
-    return value <= uint64_t{std::numeric_limits<int64_t>::max()}
-               ? Int64(static_cast<int64_t>(value))
-               : Double(static_cast<double>(value));
-  }
+  // Not called: numbers come raw.
+  bool Int(int) { return Fail("number"); }
+  bool Uint(unsigned) { return Fail("number"); }
+  bool Int64(int64_t) { return Fail("number"); }
+  bool Uint64(uint64_t) { return Fail("number"); }
   bool Double(double value) { return Push(Scalar(Json::Type::kFloat, 0, value)); }
-  bool RawNumber(const char*, rapidjson::SizeType, bool) { return Fail("unexpected raw number"); }
+
   bool String(const char* text, rapidjson::SizeType length, bool) {
     std::string_view view(text, length);
     if (HasSurrogate(view)) return Fail("an escaped surrogate without its partner");
@@ -160,9 +169,11 @@ Result<Json> Json::Parse(std::string_view text, const std::string& name) {
   static constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   const size_t start = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
   const std::string_view body = text.substr(start);
-  constexpr unsigned kFlags = rapidjson::kParseIterativeFlag | rapidjson::kParseFullPrecisionFlag |
-                              rapidjson::kParseValidateEncodingFlag |
-                              rapidjson::kParseNanAndInfFlag;
+  // Numbers come as text: RapidJSON 1.1's exact conversion reads beyond its table of powers for
+  // long numbers (kParseFullPrecisionFlag), and its other one is inexact.
+  constexpr unsigned kFlags =
+      rapidjson::kParseIterativeFlag | rapidjson::kParseNumbersAsStringsFlag |
+      rapidjson::kParseValidateEncodingFlag | rapidjson::kParseNanAndInfFlag;
   rapidjson::MemoryStream stream(body.data(), body.size());
   rapidjson::Reader reader;
   JsonBuilder builder;

@@ -68,7 +68,7 @@ Result<ModelHead> PlanHf(const Config& config, const CheckpointNames& names, con
   ADDER_RETURN_IF_ERROR(CheckActivation(config));
   ADDER_ASSIGN_OR_RETURN(const uint32_t d_model, ModelWidth(config, names, b));
   ADDER_ASSIGN_OR_RETURN(const size_t layers, CountLayers(config, names, b));
-  ADDER_ASSIGN_OR_RETURN(head.norm_eps, config.Double({"layer_norm_epsilon"}, 1e-5));
+  ADDER_ASSIGN_OR_RETURN(head.norm_eps, ReadEpsilon(config, "layer_norm_epsilon", 1e-5));
   ADDER_ASSIGN_OR_RETURN(head.vocab_size, config.Int({"vocab_size"}, 50280));
   ADDER_ASSIGN_OR_RETURN(head.tied, config.Bool({"tie_word_embeddings", "tie_embeddings"}, true));
   const std::string mixer = names.root + "layers.0.mixer.";
@@ -87,7 +87,7 @@ Result<ModelHead> PlanHfMamba1(const Config& config, const CheckpointNames& name
 
 Result<ModelHead> PlanFalconMamba(const Config& config, const CheckpointNames& names,
                                   PlanBuilder& builder) {
-  ADDER_ASSIGN_OR_RETURN(const double eps, config.Double({"mixer_rms_eps"}, 1e-6));
+  ADDER_ASSIGN_OR_RETURN(const double eps, ReadEpsilon(config, "mixer_rms_eps", 1e-6));
   return PlanHf(config, names, "falcon_mamba", eps, builder);
 }
 

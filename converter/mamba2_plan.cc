@@ -43,7 +43,7 @@ Status ReadLimits(const Config& config, std::initializer_list<std::string_view> 
   }
   if (limits[1] >= 1e30) limits[1] = std::numeric_limits<double>::infinity();
   if (limits[0] < 0) limits[0] = 0;  // softplus is never negative
-  if (limits[0] > limits[1] || !std::isfinite(limits[0])) {
+  if (limits[0] > limits[1] || limits[0] >= 1e30) {
     return Error(Code::kCorruptFile,
                  "%s: %s is [%g, %g], the lower limit must not exceed the upper",
                  config.name().c_str(), key.c_str(), limits[0], limits[1]);
@@ -168,7 +168,7 @@ Result<ModelHead> PlanHfMamba2(const Config& config, const CheckpointNames& name
   ADDER_ASSIGN_OR_RETURN(s.head_dim, config.IntOrAuto({"head_dim"}, 64));
   ADDER_ASSIGN_OR_RETURN(s.n_groups, config.Int({"n_groups"}, 8));
   ADDER_ASSIGN_OR_RETURN(s.d_state, config.Int({"state_size", "d_state"}, 128));
-  ADDER_ASSIGN_OR_RETURN(head.norm_eps, config.Double({"layer_norm_epsilon"}, 1e-5));
+  ADDER_ASSIGN_OR_RETURN(head.norm_eps, ReadEpsilon(config, "layer_norm_epsilon", 1e-5));
   ADDER_RETURN_IF_ERROR(ReadLimits(config, {"time_step_limit"}, &s));
   ADDER_RETURN_IF_ERROR(CheckSizes(config, s));
   s.norm_eps = s.gated_norm_eps = head.norm_eps;

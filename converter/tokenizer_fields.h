@@ -1,19 +1,11 @@
 // Typed members of the objects in tokenizer.json. `where` is what errors call the object.
 #pragma once
 
-// RapidJSON adds offsets to null pointers, which Clang's undefined behavior sanitizer reports.
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((no_sanitize("pointer-overflow"))), apply_to = function)
-#endif
-#include <rapidjson/document.h>
-#if defined(__clang__)
-#pragma clang attribute pop
-#endif
-
 #include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "runtime/rapidjson.h"
 #include "runtime/status.h"
 
 namespace adder {

@@ -1,7 +1,5 @@
 #include "converter/tokenizer_json.h"
 
-#include <rapidjson/error/en.h>
-
 #include <algorithm>
 #include <limits>
 #include <string>

@@ -5,6 +5,7 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <stdexcept>
 #include <string>
 
 #include "adder/adder.h"
@@ -66,6 +67,15 @@ adder_status Report(const Status& status, adder_error* error) {
     std::snprintf(error->message, sizeof(error->message), "%s", status.message().c_str());
   }
   return code;
+}
+
+// The same when memory has run out: allocates nothing.
+adder_status OutOfMemory(adder_error* error) {
+  if (error != nullptr) {
+    error->code = ADDER_OUT_OF_MEMORY;
+    std::snprintf(error->message, sizeof(error->message), "out of memory");
+  }
+  return ADDER_OUT_OF_MEMORY;
 }
 
 Status NullArgument(const char* name) { return Error(Code::kInvalidArgument, "%s is NULL", name); }
@@ -133,8 +143,7 @@ void Release(const adder_model* model) {
 
 Status OpenModel(Result<std::unique_ptr<adder::Model>> opened, adder_model** out) {
   if (!opened.ok()) return opened.status();
-  auto* model = new (std::nothrow) adder_model;
-  if (model == nullptr) return Status(Code::kOutOfMemory, "no memory for a model");
+  auto* model = new adder_model;
   model->model = std::move(*opened);
   *out = model;
   return {};
@@ -273,6 +282,16 @@ Status Generate(adder_session* session, std::span<const int32_t> prompt,
 #define ADDER_CHECK(expression) \
   if (const Status status_ = (expression); !status_.ok()) return Report(status_, error)
 
+// Ends a C function whose body is a try block: the library throws nothing, but the standard library
+// does when memory ends.
+#define ADDER_CATCH                  \
+  catch (const std::bad_alloc&) {    \
+    return OutOfMemory(error);       \
+  }                                  \
+  catch (const std::length_error&) { \
+    return OutOfMemory(error);       \
+  }
+
 extern "C" {
 
 const char* adder_version_string(void) { return ADDER_VERSION; }
@@ -304,17 +323,18 @@ const char* adder_status_name(adder_status code) {
 }
 
 adder_status adder_model_open(const char* path, const adder_model_options* options,
-                              adder_model** model, adder_error* error) {
+                              adder_model** model, adder_error* error) try {
   ADDER_REQUIRE(path);
   ADDER_REQUIRE(model);
   const auto copy = ReadOptions(options, "adder_model_options");
   ADDER_CHECK(copy.status());
   return Report(OpenModel(adder::Model::Open(path, ModelOptionsOf(*copy)), model), error);
 }
+ADDER_CATCH
 
 adder_status adder_model_from_memory(const void* data, size_t bytes,
                                      const adder_model_options* options, adder_model** model,
-                                     adder_error* error) {
+                                     adder_error* error) try {
   ADDER_REQUIRE(data);
   ADDER_REQUIRE(model);
   const auto copy = ReadOptions(options, "adder_model_options");
@@ -322,13 +342,14 @@ adder_status adder_model_from_memory(const void* data, size_t bytes,
   const std::span file(static_cast<const uint8_t*>(data), bytes);
   return Report(OpenModel(adder::Model::FromMemory(file, ModelOptionsOf(*copy)), model), error);
 }
+ADDER_CATCH
 
 void adder_model_free(adder_model* model) {
   if (model != nullptr) Release(model);
 }
 
 adder_status adder_model_describe(const adder_model* model, adder_model_info* info,
-                                  adder_error* error) {
+                                  adder_error* error) try {
   ADDER_REQUIRE(model);
   ADDER_REQUIRE(info);
   const adder::Model& m = *model->model;
@@ -350,10 +371,11 @@ adder_status adder_model_describe(const adder_model* model, adder_model_info* in
   out.state_bytes = m.StateFloats() * sizeof(float);
   return Report(WriteStruct(out, info, "adder_model_info"), error);
 }
+ADDER_CATCH
 
 adder_status adder_tokenize(const adder_model* model, const char* text, size_t text_bytes,
                             int flags, int32_t* ids, size_t capacity, size_t* n_ids,
-                            adder_error* error) {
+                            adder_error* error) try {
   ADDER_REQUIRE(model);
   ADDER_REQUIRE(n_ids);
   if (text_bytes > 0) ADDER_REQUIRE(text);
@@ -368,9 +390,11 @@ adder_status adder_tokenize(const adder_model* model, const char* text, size_t t
   ADDER_CHECK(encoded.status());
   return Report(CopyOut<int32_t>(*encoded, ids, capacity, n_ids, "token ids"), error);
 }
+ADDER_CATCH
 
 adder_status adder_detokenize(const adder_model* model, const int32_t* ids, size_t n_ids, int flags,
-                              char* text, size_t capacity, size_t* text_bytes, adder_error* error) {
+                              char* text, size_t capacity, size_t* text_bytes,
+                              adder_error* error) try {
   ADDER_REQUIRE(model);
   ADDER_REQUIRE(text_bytes);
   if (capacity > 0) ADDER_REQUIRE(text);
@@ -383,9 +407,10 @@ adder_status adder_detokenize(const adder_model* model, const int32_t* ids, size
   ADDER_CHECK(decoded.status());
   return Report(CopyOut<char>(*decoded, text, capacity, text_bytes, "bytes"), error);
 }
+ADDER_CATCH
 
 adder_status adder_detokenizer_create(const adder_model* model, int flags,
-                                      adder_detokenizer** detokenizer, adder_error* error) {
+                                      adder_detokenizer** detokenizer, adder_error* error) try {
   ADDER_REQUIRE(model);
   ADDER_REQUIRE(detokenizer);
   ADDER_CHECK(CheckFlags(flags, ADDER_SKIP_SPECIAL));
@@ -394,18 +419,17 @@ adder_status adder_detokenizer_create(const adder_model* model, int flags,
   const size_t longest = (*tokenizer)->max_piece_bytes();
   auto stream = adder::TextStream::Create({}, longest);
   ADDER_CHECK(stream.status());
-  auto* made = new (std::nothrow)
-      adder_detokenizer{model, (flags & ADDER_SKIP_SPECIAL) != 0, std::move(*stream), {}};
-  if (made == nullptr)
-    return Report(Status(Code::kOutOfMemory, "no memory for a detokenizer"), error);
+  std::unique_ptr<adder_detokenizer> made(
+      new adder_detokenizer{model, (flags & ADDER_SKIP_SPECIAL) != 0, std::move(*stream), {}});
   made->piece.reserve(longest);
   Retain(model);
-  *detokenizer = made;
+  *detokenizer = made.release();
   return ADDER_OK;
 }
+ADDER_CATCH
 
 adder_status adder_detokenizer_push(adder_detokenizer* detokenizer, int32_t id, const char** text,
-                                    size_t* text_bytes, adder_error* error) {
+                                    size_t* text_bytes, adder_error* error) try {
   ADDER_REQUIRE(detokenizer);
   ADDER_REQUIRE(text);
   ADDER_REQUIRE(text_bytes);
@@ -421,9 +445,10 @@ adder_status adder_detokenizer_push(adder_detokenizer* detokenizer, int32_t id, 
   *text_bytes = shown.size();
   return ADDER_OK;
 }
+ADDER_CATCH
 
 adder_status adder_detokenizer_flush(adder_detokenizer* detokenizer, const char** text,
-                                     size_t* text_bytes, adder_error* error) {
+                                     size_t* text_bytes, adder_error* error) try {
   ADDER_REQUIRE(detokenizer);
   ADDER_REQUIRE(text);
   ADDER_REQUIRE(text_bytes);
@@ -437,6 +462,7 @@ adder_status adder_detokenizer_flush(adder_detokenizer* detokenizer, const char*
   *text_bytes = detokenizer->piece.size();
   return ADDER_OK;
 }
+ADDER_CATCH
 
 void adder_detokenizer_free(adder_detokenizer* detokenizer) {
   if (detokenizer == nullptr) return;
@@ -445,7 +471,7 @@ void adder_detokenizer_free(adder_detokenizer* detokenizer) {
 }
 
 adder_status adder_session_bytes(const adder_model* model, const adder_session_options* options,
-                                 size_t* bytes, adder_error* error) {
+                                 size_t* bytes, adder_error* error) try {
   ADDER_REQUIRE(model);
   ADDER_REQUIRE(bytes);
   const auto session_options = SessionOptionsOf(options);
@@ -455,10 +481,11 @@ adder_status adder_session_bytes(const adder_model* model, const adder_session_o
   *bytes = *needed;
   return ADDER_OK;
 }
+ADDER_CATCH
 
 adder_status adder_session_init(const adder_model* model, const adder_session_options* options,
                                 void* memory, size_t bytes, adder_session** session,
-                                adder_error* error) {
+                                adder_error* error) try {
   ADDER_REQUIRE(model);
   ADDER_REQUIRE(memory);
   ADDER_REQUIRE(session);
@@ -474,9 +501,10 @@ adder_status adder_session_init(const adder_model* model, const adder_session_op
   *session = *placed;
   return ADDER_OK;
 }
+ADDER_CATCH
 
 adder_status adder_session_create(const adder_model* model, const adder_session_options* options,
-                                  adder_session** session, adder_error* error) {
+                                  adder_session** session, adder_error* error) try {
   ADDER_REQUIRE(model);
   ADDER_REQUIRE(session);
   const auto session_options = SessionOptionsOf(options);
@@ -494,6 +522,7 @@ adder_status adder_session_create(const adder_model* model, const adder_session_
   *session = *placed;
   return ADDER_OK;
 }
+ADDER_CATCH
 
 adder_status adder_session_free(adder_session* session) {
   if (session == nullptr) return ADDER_OK;
@@ -507,16 +536,17 @@ adder_status adder_session_free(adder_session* session) {
   return ADDER_OK;
 }
 
-adder_status adder_session_reset(adder_session* session, adder_error* error) {
+adder_status adder_session_reset(adder_session* session, adder_error* error) try {
   ADDER_REQUIRE(session);
   const InCall call(session->busy);
   ADDER_CHECK(call.status());
   session->session->Reset();
   return ADDER_OK;
 }
+ADDER_CATCH
 
 adder_status adder_session_position(const adder_session* session, uint64_t* position,
-                                    adder_error* error) {
+                                    adder_error* error) try {
   ADDER_REQUIRE(session);
   ADDER_REQUIRE(position);
   const InCall call(session->busy);
@@ -524,9 +554,10 @@ adder_status adder_session_position(const adder_session* session, uint64_t* posi
   *position = session->session->position();
   return ADDER_OK;
 }
+ADDER_CATCH
 
 adder_status adder_session_feed(adder_session* session, const int32_t* ids, size_t n_ids,
-                                adder_error* error) {
+                                adder_error* error) try {
   ADDER_REQUIRE(session);
   const auto span = Ids(ids, n_ids, "ids");
   ADDER_CHECK(span.status());
@@ -534,9 +565,10 @@ adder_status adder_session_feed(adder_session* session, const int32_t* ids, size
   ADDER_CHECK(call.status());
   return Report(session->session->Feed(*span), error);
 }
+ADDER_CATCH
 
 adder_status adder_session_logits(const adder_session* session, const float** logits,
-                                  size_t* n_logits, adder_error* error) {
+                                  size_t* n_logits, adder_error* error) try {
   ADDER_REQUIRE(session);
   ADDER_REQUIRE(logits);
   ADDER_REQUIRE(n_logits);
@@ -550,6 +582,7 @@ adder_status adder_session_logits(const adder_session* session, const float** lo
   *n_logits = values.size();
   return ADDER_OK;
 }
+ADDER_CATCH
 
 adder_status adder_session_cancel(adder_session* session) {
   if (session == nullptr) return ADDER_INVALID_ARGUMENT;
@@ -560,7 +593,7 @@ adder_status adder_session_cancel(adder_session* session) {
 adder_status adder_session_generate(adder_session* session, const int32_t* prompt, size_t n_prompt,
                                     const adder_generate_options* options,
                                     adder_text_callback callback, void* user,
-                                    adder_generate_result* result, adder_error* error) {
+                                    adder_generate_result* result, adder_error* error) try {
   ADDER_REQUIRE(session);
   const auto span = Ids(prompt, n_prompt, "prompt");
   ADDER_CHECK(span.status());
@@ -568,5 +601,6 @@ adder_status adder_session_generate(adder_session* session, const int32_t* promp
   ADDER_CHECK(call.status());
   return Report(Generate(session, *span, options, callback, user, result), error);
 }
+ADDER_CATCH
 
 }  // extern "C"

@@ -39,6 +39,7 @@ void AddSymbols(const TokenizerSection& s, std::string_view word, std::vector<Sy
     const auto at = static_cast<int32_t>(symbols->size());
     symbols->push_back({id, at - 1, at + 1, true});
   };
+  symbols->reserve(word.size());
   bool unknown_pending = false;
   for (size_t at = 0; at < word.size();) {
     const Utf8Char c = ReadUtf8(word, at);

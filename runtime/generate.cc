@@ -136,6 +136,9 @@ Result<GenerateResult> Generate(Session& session, std::span<const int32_t> promp
     }
   }
   streamer.Flush();
+  // A Cancel that came too late for this call must not end the next one.
+  if (session.TakeCancel() && result.reason == FinishReason::kLength)
+    result.reason = FinishReason::kCancelled;
   result.generate_seconds = SecondsSince(start);
   return result;
 }

@@ -155,6 +155,8 @@ inline constexpr size_t kMaxConv = 8;  // taps of conv1d_silu
 extern const Kernels kScalarKernels;
 #if defined(ADDER_KERNELS_X86)
 extern const Kernels kAvx2Kernels;
+extern const Kernels kAvxVnniKernels;
+extern const Kernels kAvx512Kernels;
 #elif defined(ADDER_KERNELS_ARM)
 extern const Kernels kNeonKernels;
 extern const Kernels kDotprodKernels;

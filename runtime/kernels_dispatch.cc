@@ -15,6 +15,8 @@ namespace {
 
 constexpr const Kernels* kTables[] = {
 #if defined(ADDER_KERNELS_X86)
+    &kAvx512Kernels,
+    &kAvxVnniKernels,
     &kAvx2Kernels,
 #elif defined(ADDER_KERNELS_ARM)
     &kI8mmKernels,

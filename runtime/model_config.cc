@@ -1,14 +1,11 @@
 #include "runtime/model_config.h"
 
-#include <rapidjson/document.h>
-#include <rapidjson/stringbuffer.h>
-#include <rapidjson/writer.h>
-
 #include <cinttypes>
 #include <cmath>
 
 #include "quant/qtypes.h"
 #include "runtime/kernels.h"
+#include "runtime/rapidjson.h"
 
 namespace adder {
 namespace {
@@ -104,6 +101,7 @@ Mamba2Config ReadMamba2(Reader& in) {
   in.Uint("d_conv", 1, kMaxConv, &c.d_conv);
   in.Float("dt_min", 0, &c.dt_min, /*required=*/false);
   in.Float("dt_max", 0, &c.dt_max, /*required=*/false);
+  if (!(c.dt_min <= c.dt_max)) in.Fail("dt_min", "is more than dt_max");
   std::string gating;
   in.String("gating", &gating);
   bool known = false;

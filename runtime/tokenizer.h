@@ -17,8 +17,9 @@ namespace adder {
 
 struct EncodeOptions {
   bool add_special = true;  // what the post-processor adds (BOS)
-  bool parse_special =
-      true;  // special tokens written in the text become their ids; false: plain text
+  // Special tokens written in the text become their ids; false: they are plain text. Added tokens
+  // that tokenizer.json does not call special become their ids either way.
+  bool parse_special = true;
 };
 
 class Tokenizer {
@@ -38,14 +39,15 @@ class Tokenizer {
   Result<std::vector<int32_t>> Encode(std::string_view text,
                                       const EncodeOptions& options = {}) const;
 
-  // Bytes of whole text, as the tokenizer's decoder joins them. May be invalid UTF-8 when ids cut a
-  // character; text_stream.h holds such bytes back. Unknown ids are an error.
+  // The text of `ids`, always valid UTF-8: where ids cut a character, the bytes that form none
+  // become U+FFFD, as in Hugging Face's tokenizers. Unknown ids are an error.
   Result<std::string> Decode(std::span<const int32_t> ids, bool skip_special = false) const;
 
-  // Appends the bytes of one token in the middle of a text to `out` (no allocation while its
-  // capacity lasts). `first`: the token begins a text, where some decoders strip a leading space.
-  // Decode(ids) equals the concatenation of AppendPiece over ids, up to the replacement of invalid
-  // bytes.
+  // Appends the raw bytes of one token in a text to `out` (no allocation while its capacity lasts).
+  // A character may be cut between tokens; text_stream.h holds its beginning back. `first`: no
+  // token of the text has been appended yet, where those passed over by `skip_special` do not
+  // count; some decoders strip a space there. Decode(ids) equals the concatenation of AppendPiece
+  // over ids, up to the replacement of invalid bytes. A failed call leaves `out` as it was.
   Status AppendPiece(int32_t id, bool first, bool skip_special, std::string* out) const;
 
   bool IsSpecial(int32_t id) const;                 // false for unknown ids

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <string>
 
 namespace adder {
 namespace {
@@ -50,6 +51,11 @@ TEST(Json, ReadsIntegersToTheEdgesOf64Bits) {
   EXPECT_EQ(Parsed("2.0").type(), Json::Type::kFloat);
   EXPECT_EQ(Parsed("0.1").AsDouble(), 0.1);
   EXPECT_EQ(Parsed("1e308").AsDouble(), 1e308);
+  EXPECT_EQ(Parsed("-1.5E+2").AsDouble(), -150.0);
+  EXPECT_EQ(Parsed("5e-324").AsDouble(), 5e-324);
+  EXPECT_EQ(Parsed("1e-400").AsDouble(), 0.0);
+  EXPECT_EQ(Parsed("0." + std::string(400, '0') + "1").AsDouble(), 0.0);
+  EXPECT_EQ(Parsed("-0").AsDouble(), 0.0);
 }
 
 TEST(Json, ReadsWhatConfigsWriteForInfinity) {
@@ -64,6 +70,16 @@ TEST(Json, ReadsWhatConfigsWriteForInfinity) {
   EXPECT_TRUE(Parsed(R"({"__float__": "1.5"})").is_object());
   EXPECT_TRUE(Parsed(R"({"__float__": 3})").is_object());
   EXPECT_TRUE(Parsed(R"({"__float__": "NaN", "x": 1})").is_object());
+}
+
+// Found by fuzzing: RapidJSON's own conversion reads outside its tables for these.
+TEST(Json, ReadsNumbersThatBreakRapidJson) {
+  EXPECT_EQ(Parsed("0e308").AsDouble(), 0.0);
+  EXPECT_EQ(Parsed("24" + std::string(200, '0') + "E44").AsDouble(), 24e244);
+  EXPECT_EQ(Parsed("1" + std::string(100, '0') + "30" + std::string(11, '0') + "E00" +
+                   std::string(300, '0') + "3")
+                .AsDouble(),
+            1e116);
 }
 
 TEST(Json, SkipsAByteOrderMark) {
@@ -111,6 +127,10 @@ TEST(Json, RefusesWhatIsNotJson) {
       {"single quotes", "{'a': 1}", "byte 1"},
       {"Python literal", "[None]", "byte 2"},
       {"number beyond double", "1e400", "too big"},
+      {"number just beyond double", "[2e308]", "a number beyond double"},
+      {"integer beyond double", std::string(400, '9'), "too big"},
+      {"Inf", "[Inf]", "a number that is not NaN"},
+      {"-NaN", "[-NaN]", "a number that is not NaN"},
       {"leading plus", "+1", "byte 0"},
       {"leading zero", "[01]", "byte 2"},
   };

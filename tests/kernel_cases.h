@@ -24,11 +24,12 @@ enum class Fill {
   kOutliers,   // kNormal with 2^40 times larger ones
   kZeros,      // long runs of 0 and -0 between values
   kWide,       // any finite float
+  kEdges,      // where the polynomials clamp, change their power of two or cut to 0
   kNonFinite,  // kNormal with infinities and NaN
 };
 inline constexpr Fill kAllFills[] = {Fill::kNormal,   Fill::kExtreme,  Fill::kSubnormal,
                                      Fill::kNearZero, Fill::kOutliers, Fill::kZeros,
-                                     Fill::kWide,     Fill::kNonFinite};
+                                     Fill::kWide,     Fill::kEdges,    Fill::kNonFinite};
 
 using Sizes = std::initializer_list<size_t>;
 
@@ -86,6 +87,14 @@ class Source {
         return zeros_ ? sign * 0.0f : Uniform();
       case Fill::kWide:
         return sign * std::bit_cast<float>(Below(0x7f800000u));
+      case Fill::kEdges: {
+        // The scans take a = -8 v: 15.75 and 1 make Exp2(-126), -15.875 and 1 Exp2(127).
+        static constexpr float kEdge[] = {1.0f, 0.5f,     15.75f,  15.875f, kExp2Min,
+                                          1.5f, kExp2Max, kExpMin, kExpMax, kQuantizeMin};
+        const float edge = kEdge[Below(10)];
+        const uint32_t step = Below(3);
+        return sign * (step == 0 ? edge : std::nextafter(edge, step == 1 ? 0.0f : 2 * edge));
+      }
       case Fill::kNonFinite:
         switch (Below(60)) {
           case 0:
@@ -279,7 +288,11 @@ inline Outputs RunElementwise(const Kernels& kernels, const Inputs& inputs, size
   FillFloats(&source, &gated);
   FillFloats(&source, &sum);
   FillFloats(&source, &step);
-  for (float& v : x) v *= 40.0f;  // so that the exponentials meet their ends
+  if (inputs.fill != Fill::kEdges) {
+    for (float& v : x) v *= 40.0f;  // so that the exponentials meet their ends
+  } else {
+    for (float& v : step) v = 0.0f;  // so that softplus sees x itself
+  }
   x.MakeReadOnly();
   kernels.silu_mul(x.data(), n, gated.data());
   kernels.add(x.data(), n, sum.data());
@@ -330,7 +343,7 @@ inline Outputs RunSelectiveScan(const Kernels& kernels, const Inputs& inputs,
   GuardedBuffer<float> state(channels * shape.d_state, inputs.guard);
   for (auto* buffer : {&x, &dt, &z, &b, &c, &a, &d, &state}) FillFloats(&source, buffer);
   for (float& v : dt) v = std::fabs(v);
-  for (float& v : a) v *= -8.0f * std::copysign(1.0f, v);
+  for (float& v : a) v *= -8.0f * (inputs.fill == Fill::kEdges ? 1.0f : std::copysign(1.0f, v));
   for (auto* buffer : {&dt, &z, &b, &c, &a, &d}) buffer->MakeReadOnly();
   const SelectiveScanArgs args = {.tokens = shape.tokens,
                                   .channel_blocks = shape.channel_blocks,
@@ -374,7 +387,7 @@ inline Outputs RunSsdScan(const Kernels& kernels, const Inputs& inputs, const Ss
   GuardedBuffer<float> state(channels * shape.d_state, inputs.guard);
   for (auto* buffer : {&x, &dt, &b, &c, &a, &d, &state}) FillFloats(&source, buffer);
   for (float& v : dt) v = std::fabs(v);
-  for (float& v : a) v *= -8.0f * std::copysign(1.0f, v);
+  for (float& v : a) v *= -8.0f * (inputs.fill == Fill::kEdges ? 1.0f : std::copysign(1.0f, v));
   for (auto* buffer : {&dt, &b, &c, &a, &d}) buffer->MakeReadOnly();
   const SsdScanArgs args = {.tokens = shape.tokens,
                             .head_begin = shape.head_begin,

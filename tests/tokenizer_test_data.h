@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <rapidjson/document.h>
 
 #include <cstdio>
 #include <fstream>
@@ -11,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "converter/tokenizer_fields.h"  // RapidJSON
 #include "converter/tokenizer_json.h"
 #include "runtime/tokenizer.h"
 

@@ -3,6 +3,10 @@
 #include <stdio.h>
 
 int main(void) {
-  printf("%s %s\n", adder_version_string(), adder_status_name(ADDER_OK));
+  adder_model* model = NULL;
+  adder_error error;
+  const adder_status status = adder_model_open("no such file", NULL, &model, &error);
+  printf("%s %s\n", adder_version_string(), adder_status_name(status));
+  adder_model_free(model);
   return 0;
 }

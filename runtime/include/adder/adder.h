@@ -37,7 +37,12 @@ extern "C" {
 
 /* adder_session_options options = ADDER_INIT(adder_session_options); */
 #ifdef __cplusplus
-#define ADDER_INIT(type) (type{sizeof(type)})
+#define ADDER_INIT(type)              \
+  ([] {                               \
+    type value = {};                  \
+    value.struct_size = sizeof(type); \
+    return value;                     \
+  }())
 #else
 #define ADDER_INIT(type) ((type){.struct_size = sizeof(type)})
 #endif

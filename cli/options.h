@@ -1,0 +1,69 @@
+// Options that take their argument as it is written. (CLI11's own conversions give "[a,b]" and "{}"
+// a meaning and read 0x10 and 1e3 as whole numbers.)
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace adder::cli {
+
+template <typename T>
+struct Range {
+  T min = std::numeric_limits<T>::lowest();
+  T max = std::numeric_limits<T>::max();
+};
+
+// Reads all of `text` as a number; throws CLI11's error, which says what is expected, if it is none
+// or lies outside the range. NaN never lies inside.
+template <typename T>
+T ParseNumber(const std::string& option, std::string_view text, Range<T> range = {}) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool whole = error != std::errc::invalid_argument && end == text.data() + text.size();
+  if (whole && error == std::errc() && value >= range.min && value <= range.max) return value;
+  std::string expected = std::is_integral_v<T> ? "a whole number" : "a number";
+  const auto append = [&](const char* word, T limit) {
+    char digits[64];
+    const auto printed = std::to_chars(digits, digits + sizeof(digits), limit);
+    expected.append(word).append(digits, printed.ptr);
+  };
+  if (std::is_integral_v<T> || range.min != Range<T>().min) append(" from ", range.min);
+  if (std::is_integral_v<T> || range.max != Range<T>().max) append(" to ", range.max);
+  throw CLI::ValidationError(option, "is \"" + std::string(text) + "\", expected " + expected);
+}
+
+// `label` stands for the argument in the help.
+template <typename T>
+CLI::Option* AddNumber(CLI::App* app, const std::string& names, const std::string& label, T* value,
+                       const std::string& help, Range<T> range = {}) {
+  const std::string name = names.substr(0, names.find(','));
+  CLI::Option* option = app->add_option(
+      names,
+      [=](const CLI::results_t& arguments) {
+        *value = ParseNumber<T>(name, arguments[0], range);
+        return true;
+      },
+      help);
+  return option->option_text(label);
+}
+
+// `Text` is std::string or std::optional<std::string>.
+template <typename Text>
+CLI::Option* AddText(CLI::App* app, const std::string& names, const std::string& label, Text* value,
+                     const std::string& help) {
+  CLI::Option* option = app->add_option(
+      names,
+      [=](const CLI::results_t& arguments) {
+        *value = arguments[0];
+        return true;
+      },
+      help);
+  return option->option_text(label);
+}
+
+}  // namespace adder::cli
