@@ -10,6 +10,7 @@
 #include <new>
 
 #include "tests/converted_model.h"
+#include "tests/sanitized.h"
 #include "tests/tiny_checkpoint.h"
 
 namespace {
@@ -188,15 +189,6 @@ TEST(Api, MemoryThatRunsOutIsAStatus) {
   adder_detokenizer_free(detokenizer);
   adder_model_free(model);
 }
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||
-                            __has_feature(memory_sanitizer);
-#else
-constexpr bool kSanitized = false;
-#endif
 
 long ResidentKilobytes() {
   std::ifstream status("/proc/self/status");

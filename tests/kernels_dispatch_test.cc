@@ -116,6 +116,27 @@ TEST(KernelsDispatch, UnsupportedNamesAreAnErrorThatSaysWhatIsMissing) {
             "kernels \"other\": this CPU lacks avx2+avxvnni, it has none");
 }
 
+#if defined(ADDER_KERNELS_X86)
+TEST(KernelsDispatch, X86TablesAreBestFirst) {
+  std::vector<std::string> names;
+  for (const Kernels* table : CompiledKernels()) names.push_back(table->name);
+  EXPECT_EQ(names, (std::vector<std::string>{"avx512", "avxvnni", "avx2", "scalar"}));
+
+  // AVX-512 without VNNI (Skylake) or without AVX2 (no such CPU) does not do.
+  const auto name = [](uint32_t features) {
+    return std::string(SelectKernels(features, nullptr)->name);
+  };
+  EXPECT_EQ(name(kCpuAvx2 | kCpuAvx512), "avx2");
+  EXPECT_EQ(name(kCpuAvx512 | kCpuAvx512Vnni), "scalar");
+  EXPECT_EQ(name(kCpuAvx2 | kCpuAvxVnni | kCpuAvx512), "avxvnni");
+  EXPECT_EQ(name(kCpuAvx2 | kCpuAvx512 | kCpuAvx512Vnni), "avx512");
+
+  const Result<Kernels> vnni = SelectKernels(kCpuAvx2 | kCpuAvxVnni, nullptr);
+  EXPECT_EQ(vnni->matmul_q4, kAvxVnniKernels.matmul_q4);
+  EXPECT_EQ(vnni->selective_scan, kAvx2Kernels.selective_scan);
+}
+#endif
+
 TEST(KernelsDispatch, DetectedFeaturesAreThoseOfTheCompiler) {
   const uint32_t features = DetectCpuFeatures();
   EXPECT_EQ(features, DetectCpuFeatures());
