@@ -18,6 +18,10 @@ constexpr const Kernels* kTables[] = {
     &kAvx512Kernels,
     &kAvxVnniKernels,
     &kAvx2Kernels,
+#elif defined(ADDER_KERNELS_ARM)
+    &kI8mmKernels,
+    &kDotprodKernels,
+    &kNeonKernels,
 #endif
     &kScalarKernels,
 };
