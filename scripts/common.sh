@@ -3,7 +3,8 @@
 # Debian and Ubuntu, building a preset. Sourced, never run.
 
 # Libraries that libadder is made of: cmake/dependencies.cmake.
-ADDER_RUNTIME_PACKAGES=(libcpuinfo-dev libpcre2-dev libutf8proc-dev libxxhash-dev rapidjson-dev)
+ADDER_RUNTIME_PACKAGES=(libcpuinfo-dev libpcre2-dev libpthreadpool-dev libutf8proc-dev libxxhash-dev
+  rapidjson-dev)
 # Everything that builds the library and the command.
 ADDER_BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libcli11-dev "${ADDER_RUNTIME_PACKAGES[@]}")
 ADDER_TEST_PACKAGES=(libgtest-dev libbenchmark-dev python3)

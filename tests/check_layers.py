@@ -20,10 +20,11 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 # those before it.
 RUNTIME_LAYERS = (
     ("status", "scalar_math", "math_constants", "rapidjson"),
-    ("mapped_file", "arena", "telemetry", "parallel", "kernels", "kernels_*", "sampler",
+    ("mapped_file", "arena", "telemetry", "kernels", "kernels_*", "sampler",
      "utf8", "unicode", "regex", "byte_chars", "text_steps", "added_tokens", "bpe", "text_stream",
      "tokenizer", "tokenizer_*"),
     ("model_file", "model_config", "linear", "dense_xnnpack"),
+    ("team",),
     ("tensor_binder",),
     ("block", "blocks/*"),
     ("model", "tuner"),
@@ -62,7 +63,7 @@ KERNEL_SYSTEM_HEADERS = ["stdint.h", "stddef.h", "*intrin.h", "arm_neon.h"]
 LIBRARIES = {
     "cpuinfo.h": ["runtime/kernels_dispatch.cc", "runtime/tuner.cc"],
     "xnnpack.h": ["runtime/dense_xnnpack.cc"],
-    "pthreadpool.h": ["runtime/parallel.*", "runtime/dense_xnnpack.cc"],
+    "pthreadpool.h": ["runtime/team.*", "runtime/dense_xnnpack.cc"],
     "CLI/*": ["cli/*"],
     "Eigen/*": ["quant/*", "tests/*"],
     "gtest/*": ["tests/*"],
