@@ -296,7 +296,7 @@ extern "C" {
 
 const char* adder_version_string(void) { return ADDER_VERSION; }
 
-const char* adder_status_name(adder_status code) {
+const char* adder_status_name(int code) {
   switch (code) {
     case ADDER_OK:
       return "ok";
