@@ -1,6 +1,4 @@
 // adder inspect: what is in a model file, and how it would run here.
-#include <rapidjson/document.h>
-
 #include <cinttypes>
 #include <memory>
 #include <string>
@@ -13,6 +11,7 @@
 #include "cli/summary.h"
 #include "runtime/kernels_dispatch.h"
 #include "runtime/model.h"
+#include "runtime/rapidjson.h"
 #include "runtime/session.h"
 
 namespace adder::cli {

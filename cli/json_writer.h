@@ -2,15 +2,12 @@
 // replaced, numbers that JSON cannot express are null.
 #pragma once
 
-#include <rapidjson/document.h>
-#include <rapidjson/prettywriter.h>
-#include <rapidjson/stringbuffer.h>
-
 #include <cmath>
 #include <concepts>
 #include <string>
 #include <string_view>
 
+#include "runtime/rapidjson.h"
 #include "runtime/utf8.h"
 
 namespace adder::cli {

@@ -157,6 +157,10 @@ extern const Kernels kScalarKernels;
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvxVnniKernels;
 extern const Kernels kAvx512Kernels;
+#elif defined(ADDER_KERNELS_ARM)
+extern const Kernels kNeonKernels;
+extern const Kernels kDotprodKernels;
+extern const Kernels kI8mmKernels;
 #endif
 
 }  // namespace adder

@@ -18,6 +18,10 @@ constexpr const Kernels* kTables[] = {
     &kAvx512Kernels,
     &kAvxVnniKernels,
     &kAvx2Kernels,
+#elif defined(ADDER_KERNELS_ARM)
+    &kI8mmKernels,
+    &kDotprodKernels,
+    &kNeonKernels,
 #endif
     &kScalarKernels,
 };
@@ -71,8 +75,11 @@ bool Allows(uint32_t features, const Kernels& table) {
 }  // namespace
 
 uint32_t DetectCpuFeatures() {
-  if (!cpuinfo_initialize()) return 0;
   uint32_t features = 0;
+#if defined(__aarch64__)
+  features |= kCpuNeon;  // part of the architecture
+#endif
+  if (!cpuinfo_initialize()) return features;
 #if defined(__x86_64__)
   if (cpuinfo_has_x86_avx2() && cpuinfo_has_x86_fma3() && cpuinfo_has_x86_f16c()) {
     features |= kCpuAvx2;
@@ -84,7 +91,6 @@ uint32_t DetectCpuFeatures() {
     if (cpuinfo_has_x86_avx512vnni()) features |= kCpuAvx512Vnni;
   }
 #elif defined(__aarch64__)
-  features |= kCpuNeon;  // part of the architecture
   if (cpuinfo_has_arm_neon_dot()) features |= kCpuDotProd;
   if (CpuHasI8mm()) features |= kCpuI8mm;
 #endif

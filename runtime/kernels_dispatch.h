@@ -11,7 +11,7 @@
 namespace adder {
 
 // CpuFeature bits of the CPU that runs this, as far as the operating system lets programs use them.
-// 0 where they cannot be found out.
+// Only those of the architecture itself where they cannot be found out.
 uint32_t DetectCpuFeatures();
 
 // The names of the bits, "avx2+avx512"; "none" for 0.

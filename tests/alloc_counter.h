@@ -80,13 +80,13 @@ void* __libc_memalign(size_t, size_t);
 #else
 
 // Every form, lest a sanitizer's own operator new meets our operator delete.
-void* operator new(size_t size) {
+[[gnu::noinline]] void* operator new(size_t size) {
   adder_test::CountAllocation();
   if (void* pointer = std::malloc(size != 0 ? size : 1)) return pointer;
   std::abort();
 }
 
-void* operator new(size_t size, std::align_val_t alignment) {
+[[gnu::noinline]] void* operator new(size_t size, std::align_val_t alignment) {
   adder_test::CountAllocation();
   void* pointer = nullptr;
   const size_t align = static_cast<size_t>(alignment);
@@ -94,33 +94,53 @@ void* operator new(size_t size, std::align_val_t alignment) {
   std::abort();
 }
 
-void* operator new[](size_t size) { return operator new(size); }
-void* operator new(size_t size, const std::nothrow_t&) noexcept { return operator new(size); }
-void* operator new[](size_t size, const std::nothrow_t&) noexcept { return operator new(size); }
-void* operator new(size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+[[gnu::noinline]] void* operator new[](size_t size) { return operator new(size); }
+[[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  return operator new(size);
+}
+[[gnu::noinline]] void* operator new[](size_t size, const std::nothrow_t&) noexcept {
+  return operator new(size);
+}
+[[gnu::noinline]] void* operator new(size_t size, std::align_val_t alignment,
+                                     const std::nothrow_t&) noexcept {
   return operator new(size, alignment);
 }
-void* operator new[](size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+[[gnu::noinline]] void* operator new[](size_t size, std::align_val_t alignment,
+                                       const std::nothrow_t&) noexcept {
   return operator new(size, alignment);
 }
-void* operator new[](size_t size, std::align_val_t alignment) {
+[[gnu::noinline]] void* operator new[](size_t size, std::align_val_t alignment) {
   return operator new(size, alignment);
 }
-void operator delete(void* pointer) noexcept { std::free(pointer); }
-void operator delete(void* pointer, size_t) noexcept { std::free(pointer); }
-void operator delete(void* pointer, std::align_val_t) noexcept { std::free(pointer); }
-void operator delete(void* pointer, size_t, std::align_val_t) noexcept { std::free(pointer); }
-void operator delete(void* pointer, const std::nothrow_t&) noexcept { std::free(pointer); }
-void operator delete(void* pointer, std::align_val_t, const std::nothrow_t&) noexcept {
+[[gnu::noinline]] void operator delete(void* pointer) noexcept { std::free(pointer); }
+[[gnu::noinline]] void operator delete(void* pointer, size_t) noexcept { std::free(pointer); }
+[[gnu::noinline]] void operator delete(void* pointer, std::align_val_t) noexcept {
   std::free(pointer);
 }
-void operator delete[](void* pointer, const std::nothrow_t&) noexcept { std::free(pointer); }
-void operator delete[](void* pointer, std::align_val_t, const std::nothrow_t&) noexcept {
+[[gnu::noinline]] void operator delete(void* pointer, size_t, std::align_val_t) noexcept {
   std::free(pointer);
 }
-void operator delete[](void* pointer) noexcept { std::free(pointer); }
-void operator delete[](void* pointer, size_t) noexcept { std::free(pointer); }
-void operator delete[](void* pointer, std::align_val_t) noexcept { std::free(pointer); }
-void operator delete[](void* pointer, size_t, std::align_val_t) noexcept { std::free(pointer); }
+[[gnu::noinline]] void operator delete(void* pointer, const std::nothrow_t&) noexcept {
+  std::free(pointer);
+}
+[[gnu::noinline]] void operator delete(void* pointer, std::align_val_t,
+                                       const std::nothrow_t&) noexcept {
+  std::free(pointer);
+}
+[[gnu::noinline]] void operator delete[](void* pointer, const std::nothrow_t&) noexcept {
+  std::free(pointer);
+}
+[[gnu::noinline]] void operator delete[](void* pointer, std::align_val_t,
+                                         const std::nothrow_t&) noexcept {
+  std::free(pointer);
+}
+[[gnu::noinline]] void operator delete[](void* pointer) noexcept { std::free(pointer); }
+[[gnu::noinline]] void operator delete[](void* pointer, size_t) noexcept { std::free(pointer); }
+[[gnu::noinline]] void operator delete[](void* pointer, std::align_val_t) noexcept {
+  std::free(pointer);
+}
+[[gnu::noinline]] void operator delete[](void* pointer, size_t, std::align_val_t) noexcept {
+  std::free(pointer);
+}
 
 #endif

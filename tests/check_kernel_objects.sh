@@ -2,7 +2,9 @@
 # Checks that code for one instruction set stays in its own objects.
 #   check_kernel_objects.sh symbols NM OBJECT...        each defines one global symbol, its table,
 #                                                       and no weak one that a linker might share
-#   check_kernel_objects.sh baseline OBJDUMP OBJECT...  no AVX instruction in any of them
+#   check_kernel_objects.sh baseline OBJDUMP OBJECT...  no instruction beyond x86-64 or ARMv8.0
+#                                                       that kernels use: AVX; dot products, 8-bit
+#                                                       matrix multiplication, arithmetic on halves
 set -u
 check=$1 tool=$2
 shift 2
@@ -23,10 +25,15 @@ for object in "$@"; do
       fi ;;
     baseline)
       listing=$("$tool" --disassemble --no-show-raw-insn "$object") || exit 1
-      avx=$(echo "$listing" | grep -E '^ *[0-9a-f]+:[[:space:]]+v[a-z]|%[yz]mm' | head -n 5)
-      if [ -n "$avx" ]; then
-        echo "$object: AVX outside kernels_x86:"
-        echo "$avx"
+      case $listing in
+        *x86-64*) beyond='^ *[0-9a-f]+:[[:space:]]+v[a-z]|%[yz]mm' ;;
+        *aarch64*) beyond='[[:space:]]([us]u?dot|usmmla|[us]mmla|f[a-z]+[[:space:]]+v[0-9]+\.[48]h,[[:space:]]*v[0-9]+\.[48]h|[a-z]+[[:space:]]+z[0-9]+\.)' ;;
+        *) echo "$object: neither x86-64 nor AArch64"; exit 1 ;;
+      esac
+      found=$(echo "$listing" | grep -E "$beyond" | head -n 5)
+      if [ -n "$found" ]; then
+        echo "$object: instructions that not every CPU has:"
+        echo "$found"
         failed=1
       fi ;;
     *) echo "unknown check $check"; exit 1 ;;

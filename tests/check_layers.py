@@ -19,7 +19,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 # Files of runtime/ from the bottom up, by name without suffix. A file may include its own layer and
 # those before it.
 RUNTIME_LAYERS = (
-    ("status", "scalar_math", "math_constants"),
+    ("status", "scalar_math", "math_constants", "rapidjson"),
     ("mapped_file", "arena", "telemetry", "parallel", "kernels", "kernels_*", "sampler",
      "utf8", "unicode", "regex", "byte_chars", "text_steps", "added_tokens", "bpe", "text_stream",
      "tokenizer", "tokenizer_*"),
@@ -38,7 +38,8 @@ FORMATS = ["quant/qtypes.h", "quant/float16.h"]  # plain data, which the runtime
 KERNELS = ["runtime/kernels.h", "runtime/math_constants.h", "quant/qtypes.h"]
 CONVERTER = ["converter/*", "quant/*", "runtime/status.h", "runtime/mapped_file.h",
              "runtime/model_file.h", "runtime/model_config.h", "runtime/tokenizer*.h",
-             "runtime/text_steps.h", "runtime/utf8.h", "runtime/unicode.h", "runtime/regex.h"]
+             "runtime/text_steps.h", "runtime/utf8.h", "runtime/unicode.h", "runtime/regex.h",
+             "runtime/rapidjson.h"]
 MODEL = ["runtime/model.h", "runtime/session.h", "runtime/session_*.h"]
 RUNS_MODELS = ["converter/golden_check.*"]  # the files of the converter that run a model
 ENGINE = ["runtime/model.h", "runtime/session*.h", "runtime/generate.h",

@@ -1,5 +1,5 @@
 // Throughput of the kernels, per slot and table. Decode reads its weights from a region larger than
-// any cache, so bytes_per_second compares with BM_PlainRead; prefill counts multiply-adds.
+// any cache, so bytes_per_second compares with BM_Read; prefill counts multiply-adds.
 //   kernels_bench --benchmark_filter=avx2
 #include <benchmark/benchmark.h>
 
@@ -9,6 +9,15 @@
 #include <memory>
 #include <string>
 #include <vector>
+
+#if defined(ADDER_KERNELS_X86)
+// gcc 12 warns of the undefined values that its own intrinsics use on purpose (PR105593).
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+#endif
 
 #include "runtime/kernels_dispatch.h"
 
@@ -49,27 +58,69 @@ void CountOperations(benchmark::State& state, const char* name, size_t operation
                                             benchmark::Counter::kIsIterationInvariantRate);
 }
 
-void BM_PlainRead(benchmark::State& state) {
-  static const Array<uint64_t> memory = Allocate<uint64_t>(kWeightBytes / 8, 1);
-  for (auto _ : state) {
-    uint64_t sums[8] = {};
-    for (size_t i = 0; i < kWeightBytes / 8; i += 8) {
-      for (size_t j = 0; j < 8; ++j) sums[j] += memory[i + j];
+// ---- What the machine can do: rows to read the others against.
+
+// Reads the region in equal parts side by side, a line of each in turn.
+typedef uint32_t Vector16 __attribute__((vector_size(16)));
+
+template <size_t kStreams>
+void Read(const uint64_t* memory) {
+  constexpr size_t kLine = 64 / sizeof(Vector16);
+  constexpr size_t kPart = kWeightBytes / kStreams / sizeof(Vector16);
+  const Vector16* vectors = reinterpret_cast<const Vector16*>(memory);
+  Vector16 sums[kLine] = {vectors[0], vectors[1], vectors[2], vectors[3]};
+  for (size_t i = 0; i < kPart; i += kLine) {
+    for (size_t s = 0; s < kStreams; ++s) {
+      for (size_t j = 0; j < kLine; ++j) sums[j] += vectors[s * kPart + i + j];
     }
-    benchmark::DoNotOptimize(sums);
   }
+  benchmark::DoNotOptimize(sums[0] + sums[1] + sums[2] + sums[3]);
+}
+
+void BM_Read(benchmark::State& state, void (*read)(const uint64_t*)) {
+  static const Array<uint64_t> memory = Allocate<uint64_t>(kWeightBytes / 8, 1);
+  for (auto _ : state) read(memory.get());
   CountBytes(state, kWeightBytes);
 }
-BENCHMARK(BM_PlainRead)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(BM_Read, 1_stream, Read<1>)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(BM_Read, 4_streams, Read<4>)->Unit(benchmark::kMillisecond);
+
+#if defined(ADDER_KERNELS_X86)
+// Twelve chains of one instruction, more than its latency times its ports, from registers alone.
+// In assembly, as compilers keep such arrays in memory.
+constexpr size_t kChains = 12, kSteps = 4096;
+
+#define ADDER_CHAIN(op, r, i) op " %%" r "15, %%" r "15, %%" r i "\n\t"
+#define ADDER_CHAINS(op, r)                                                                        \
+  for (size_t i = 0; i < kSteps; ++i) {                                                            \
+    asm volatile(ADDER_CHAIN(op, r, "0") ADDER_CHAIN(op, r, "1") ADDER_CHAIN(op, r, "2")           \
+                     ADDER_CHAIN(op, r, "3") ADDER_CHAIN(op, r, "4") ADDER_CHAIN(op, r, "5")       \
+                         ADDER_CHAIN(op, r, "6") ADDER_CHAIN(op, r, "7") ADDER_CHAIN(op, r, "8")   \
+                             ADDER_CHAIN(op, r, "9") ADDER_CHAIN(op, r, "10")                      \
+                                 ADDER_CHAIN(op, r, "11")                                          \
+                 :                                                                                 \
+                 :                                                                                 \
+                 : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", \
+                   "xmm10", "xmm11");                                                              \
+  }
+
+void Dot512() { ADDER_CHAINS("vpdpbusd", "zmm") }
+void Dot256() { ADDER_CHAINS("%{vex%} vpdpbusd", "ymm") }
+void Fma512() { ADDER_CHAINS("vfmadd231ps", "zmm") }
+
+void Peak(benchmark::State& state, void (*loop)(), size_t macs) {
+  for (auto _ : state) loop();
+  CountOperations(state, "MAC", kChains * kSteps * macs);
+}
+#endif
 
 // A quantized matmul of [kRows, kCols]. One token: successive calls read successive matrices of
-// the region. More: one matrix again and again.
+// the region, each with its scales as in a model file. More: one matrix again and again.
 void Quantized(benchmark::State& state, const Kernels& kernels, DType type, size_t tokens) {
   static const Array<uint8_t> region = Allocate<uint8_t>(kWeightBytes, 0x35);
   const size_t row_blocks = RowBlocks(kRows), groups = Groups(kCols);
-  const size_t bytes = MatrixWeightBytes(type, kRows, kCols);
-  const auto row_scales = Allocate(kRows, 0.01f);
-  const auto scales = Allocate<uint16_t>(kRows * groups, 0x2000);
+  const size_t weight_bytes = MatrixWeightBytes(type, kRows, kCols);
+  const size_t bytes = MatrixBytes(type, kRows, kCols);
   const auto x = Numbers(tokens * kCols, -1, 1);
   const auto values = Allocate<int8_t>(tokens * kCols, 0);
   const auto a_scales = Allocate(tokens * groups, 0.0f);
@@ -86,10 +137,12 @@ void Quantized(benchmark::State& state, const Kernels& kernels, DType type, size
     const uint8_t* w = region.get() + next * bytes;
     next = (next + 1) % matrices;
     if (type == DType::kMatQ8) {
-      kernels.matmul_q8(reinterpret_cast<const int8_t*>(w), row_scales.get(), row_blocks, groups,
-                        &rows, tokens, y.get(), kRows);
+      kernels.matmul_q8(reinterpret_cast<const int8_t*>(w),
+                        reinterpret_cast<const float*>(w + weight_bytes), row_blocks, groups, &rows,
+                        tokens, y.get(), kRows);
     } else {
-      kernels.matmul_q4(w, scales.get(), row_blocks, groups, &rows, tokens, y.get(), kRows);
+      kernels.matmul_q4(w, reinterpret_cast<const uint16_t*>(w + weight_bytes), row_blocks, groups,
+                        &rows, tokens, y.get(), kRows);
     }
     benchmark::DoNotOptimize(y[0]);
   }
@@ -212,39 +265,103 @@ void BM_SelectiveScanExpf(benchmark::State& state) {
 }
 BENCHMARK(BM_SelectiveScanExpf)->Unit(benchmark::kMicrosecond);
 
+constexpr size_t kHeads = 80, kHeadDim = 64, kSsdStates = 128, kChannels = kHeads * kHeadDim;
+
+struct SsdInputs {
+  SsdInputs(size_t tokens, size_t layers)
+      : x(Numbers(tokens * kChannels, -1, 1)),
+        fresh(Numbers(tokens * kChannels, -1, 1)),
+        dt(Numbers(tokens * kHeads, 0.001f, 0.1f)),
+        b(Numbers(tokens * kSsdStates, -1, 1)),
+        c(Numbers(tokens * kSsdStates, -1, 1)),
+        a(Numbers(kHeads, -16, -1)),
+        d(Numbers(kChannels, -1, 1)),
+        state(Numbers(layers * kChannels * kSsdStates, -1, 1)) {}
+  SsdScanArgs Args(size_t tokens) const {
+    return {.tokens = tokens,
+            .head_begin = 0,
+            .head_end = kHeads,
+            .head_blocks = kHeadDim / kLanes,
+            .d_state = kSsdStates,
+            .heads_per_group = kHeads,
+            .stride = kChannels,
+            .dt_stride = kHeads,
+            .bc_stride = kSsdStates,
+            .x = x.get(),
+            .dt = dt.get(),
+            .b = b.get(),
+            .c = c.get(),
+            .a = a.get(),
+            .d = d.get(),
+            .state = state.get()};
+  }
+  Array<float> x, fresh, dt, b, c, a, d, state;
+};
+
+// Decode: successive calls read and write the states of successive layers, more than any cache
+// holds. Prefill: one layer again and again.
 void Ssd(benchmark::State& state, const Kernels& kernels, size_t tokens) {
-  constexpr size_t kHeads = 80, kHeadDim = 64, kSsdStates = 128, kChannels = kHeads * kHeadDim;
-  const auto x = Numbers(tokens * kChannels, -1, 1), fresh = Numbers(tokens * kChannels, -1, 1);
-  const auto dt = Numbers(tokens * kHeads, 0.001f, 0.1f);
-  const auto b = Numbers(tokens * kSsdStates, -1, 1), c = Numbers(tokens * kSsdStates, -1, 1);
-  const auto a = Numbers(kHeads, -16, -1), d = Numbers(kChannels, -1, 1);
-  const auto s = Numbers(kChannels * kSsdStates, -1, 1);
-  const SsdScanArgs args = {.tokens = tokens,
-                            .head_begin = 0,
-                            .head_end = kHeads,
-                            .head_blocks = kHeadDim / kLanes,
-                            .d_state = kSsdStates,
-                            .heads_per_group = kHeads,
-                            .stride = kChannels,
-                            .dt_stride = kHeads,
-                            .bc_stride = kSsdStates,
-                            .x = x.get(),
-                            .dt = dt.get(),
-                            .b = b.get(),
-                            .c = c.get(),
-                            .a = a.get(),
-                            .d = d.get(),
-                            .state = s.get()};
+  const size_t layers = tokens == 1 ? 64 : 1;
+  const SsdInputs in(tokens, layers);
+  SsdScanArgs args = in.Args(tokens);
+  size_t next = 0;
   for (auto _ : state) {
-    Renew(fresh, x, tokens * kChannels);
+    Renew(in.fresh, in.x, tokens * kChannels);
+    args.state = in.state.get() + next * kChannels * kSsdStates;
+    next = (next + 1) % layers;
     kernels.ssd_scan(&args);
     benchmark::ClobberMemory();
   }
+  CountBytes(state, 2 * sizeof(float) * kChannels * kSsdStates);
   CountOperations(state, "token_heads", tokens * kHeads);
 }
 
+#if defined(ADDER_KERNELS_X86)
+// What other engines do in a prompt: each token goes over the whole state of each head, states in
+// the lanes, one sum across lanes per channel. Here with 16 lanes.
+[[gnu::target("avx512f,fma")]] void StreamedToken(const SsdInputs& in, size_t t) {
+  for (size_t channel = 0; channel < kChannels; ++channel) {
+    const size_t head = channel / kHeadDim;
+    const float dt = in.dt[t * kHeads + head];
+    const __m512 decay = _mm512_set1_ps(exp2f(dt * in.a[head]));
+    float* x = &in.x[t * kChannels + channel];
+    const __m512 u = _mm512_set1_ps(dt * *x);
+    __m512 y = _mm512_setzero_ps();
+    for (size_t n = 0; n < kSsdStates; n += 16) {
+      float* s = &in.state[channel * kSsdStates + n];
+      const __m512 input = _mm512_mul_ps(u, _mm512_load_ps(&in.b[t * kSsdStates + n]));
+      const __m512 next = _mm512_fmadd_ps(decay, _mm512_load_ps(s), input);
+      _mm512_store_ps(s, next);
+      y = _mm512_fmadd_ps(next, _mm512_load_ps(&in.c[t * kSsdStates + n]), y);
+    }
+    *x = _mm512_reduce_add_ps(y) + in.d[channel] * *x;
+  }
+}
+
+void SsdStreamed(benchmark::State& state) {
+  constexpr size_t kTokens = 64;
+  const SsdInputs in(kTokens, 1);
+  for (auto _ : state) {
+    Renew(in.fresh, in.x, kTokens * kChannels);
+    for (size_t t = 0; t < kTokens; ++t) StreamedToken(in, t);
+    benchmark::ClobberMemory();
+  }
+  CountOperations(state, "token_heads", kTokens * kHeads);
+}
+#endif
+
 const bool kRegistered = [] {
   const uint32_t features = DetectCpuFeatures();
+#if defined(ADDER_KERNELS_X86)
+  const auto row = [&](uint32_t required, const char* name, auto run) {
+    if ((required & ~features) != 0) return;
+    benchmark::RegisterBenchmark(name, run)->Unit(benchmark::kMicrosecond);
+  };
+  row(kCpuAvx512Vnni, "peak/vpdpbusd_zmm", [](benchmark::State& s) { Peak(s, Dot512, 64); });
+  row(kCpuAvxVnni, "peak/vpdpbusd_ymm", [](benchmark::State& s) { Peak(s, Dot256, 32); });
+  row(kCpuAvx512, "peak/fma_zmm", [](benchmark::State& s) { Peak(s, Fma512, 16); });
+  row(kCpuAvx512, "streamed/ssd_scan_zmm", SsdStreamed);
+#endif
   for (const Kernels* table : CompiledKernels()) {
     if ((table->required & ~features) != 0) continue;
     const Kernels kernels = SelectKernels(features, table->name).value();

@@ -2,9 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
+
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
 
 namespace adder {
 namespace {
@@ -116,6 +121,27 @@ TEST(KernelsDispatch, UnsupportedNamesAreAnErrorThatSaysWhatIsMissing) {
             "kernels \"other\": this CPU lacks avx2+avxvnni, it has none");
 }
 
+#if defined(ADDER_KERNELS_X86)
+TEST(KernelsDispatch, X86TablesAreBestFirst) {
+  std::vector<std::string> names;
+  for (const Kernels* table : CompiledKernels()) names.push_back(table->name);
+  EXPECT_EQ(names, (std::vector<std::string>{"avx512", "avxvnni", "avx2", "scalar"}));
+
+  // AVX-512 without VNNI (Skylake) or without AVX2 (no such CPU) does not do.
+  const auto name = [](uint32_t features) {
+    return std::string(SelectKernels(features, nullptr)->name);
+  };
+  EXPECT_EQ(name(kCpuAvx2 | kCpuAvx512), "avx2");
+  EXPECT_EQ(name(kCpuAvx512 | kCpuAvx512Vnni), "scalar");
+  EXPECT_EQ(name(kCpuAvx2 | kCpuAvxVnni | kCpuAvx512), "avxvnni");
+  EXPECT_EQ(name(kCpuAvx2 | kCpuAvx512 | kCpuAvx512Vnni), "avx512");
+
+  const Result<Kernels> vnni = SelectKernels(kCpuAvx2 | kCpuAvxVnni, nullptr);
+  EXPECT_EQ(vnni->matmul_q4, kAvxVnniKernels.matmul_q4);
+  EXPECT_EQ(vnni->selective_scan, kAvx2Kernels.selective_scan);
+}
+#endif
+
 TEST(KernelsDispatch, DetectedFeaturesAreThoseOfTheCompiler) {
   const uint32_t features = DetectCpuFeatures();
   EXPECT_EQ(features, DetectCpuFeatures());
@@ -125,6 +151,18 @@ TEST(KernelsDispatch, DetectedFeaturesAreThoseOfTheCompiler) {
   EXPECT_EQ((features & kCpuAvx512Vnni) != 0, __builtin_cpu_supports("avx512vnni") != 0);
 #elif defined(__aarch64__)
   EXPECT_NE(features & kCpuNeon, 0u);
+#if defined(__linux__)
+  const bool dotprod = (getauxval(AT_HWCAP) & 1ul << 20) != 0;
+  const bool i8mm = (getauxval(AT_HWCAP2) & 1ul << 13) != 0;
+  if (dotprod) EXPECT_NE(features & kCpuDotProd, 0u);
+  EXPECT_EQ((features & kCpuI8mm) != 0, i8mm);
+#endif
+  // What test.sh emulates.
+  const char* emulated = std::getenv("QEMU_CPU");
+  const std::string cpu = emulated == nullptr ? "" : emulated;
+  if (cpu == "cortex-a72") EXPECT_EQ(CpuFeatureNames(features), "neon");
+  if (cpu == "cortex-a76") EXPECT_EQ(CpuFeatureNames(features), "neon+dotprod");
+  if (cpu == "max") EXPECT_EQ(CpuFeatureNames(features), "neon+dotprod+i8mm");
 #endif
   RecordProperty("features", CpuFeatureNames(features));
 }

@@ -64,7 +64,8 @@ class KernelsParity : public testing::TestWithParam<const Kernels*> {
     }
     for (const MatmulShape shape :
          {MatmulShape{1, 2 * col_step, 1}, MatmulShape{5, 3 * col_step, 1},
-          MatmulShape{2, col_step, 7}, MatmulShape{3, 40 * col_step, 5}}) {
+          MatmulShape{2, col_step, 7}, MatmulShape{2, 35 * col_step, 14},
+          MatmulShape{3, 40 * col_step, 5}}) {
       SCOPED_TRACE(Name(shape));
       CompareFills([&](const Kernels& k, const Inputs& inputs) { return run(k, inputs, shape); });
     }
