@@ -470,29 +470,28 @@ void SsdTile(SsdChunk* chunk, size_t first, float* state) {
   }
 }
 
-// One token: nothing to keep in registers, and two channel blocks at a time hide the latency of y.
-template <size_t kBlocks>
+// One token: nothing to keep in registers. One channel block at a time, as memory serves one stream
+// of reads and writes better than two.
 void SsdStep(float dt, float decay, const float* b, const float* c, const float* d, size_t d_state,
              float* state, float* x) {
-  constexpr size_t kVectors = kBlocks * kHalves;
-  __m256 u[kVectors], y[kVectors];
-  for (size_t i = 0; i < kVectors; ++i) {
-    u[i] = _mm256_mul_ps(_mm256_set1_ps(dt), Load(x + i * kWidth));
-    y[i] = _mm256_setzero_ps();
+  __m256 u[kHalves], y[kHalves];
+  for (size_t h = 0; h < kHalves; ++h) {
+    u[h] = _mm256_mul_ps(_mm256_set1_ps(dt), Load(x + h * kWidth));
+    y[h] = _mm256_setzero_ps();
   }
   for (size_t n = 0; n < d_state; ++n) {
     const __m256 bn = _mm256_set1_ps(b[n]);
     const __m256 cn = _mm256_set1_ps(c[n]);
-    for (size_t i = 0; i < kVectors; ++i) {
-      float* s = state + (i / kHalves * d_state + n) * kLanes + i % kHalves * kWidth;
-      const __m256 next = _mm256_fmadd_ps(_mm256_set1_ps(decay), Load(s), _mm256_mul_ps(u[i], bn));
+    for (size_t h = 0; h < kHalves; ++h) {
+      float* s = state + n * kLanes + h * kWidth;
+      const __m256 next = _mm256_fmadd_ps(_mm256_set1_ps(decay), Load(s), _mm256_mul_ps(u[h], bn));
       _mm256_storeu_ps(s, next);
-      y[i] = _mm256_fmadd_ps(next, cn, y[i]);
+      y[h] = _mm256_fmadd_ps(next, cn, y[h]);
     }
   }
-  for (size_t i = 0; i < kVectors; ++i) {
-    _mm256_storeu_ps(x + i * kWidth,
-                     _mm256_fmadd_ps(Load(d + i * kWidth), Load(x + i * kWidth), y[i]));
+  for (size_t h = 0; h < kHalves; ++h) {
+    float* out = x + h * kWidth;
+    _mm256_storeu_ps(out, _mm256_fmadd_ps(Load(d + h * kWidth), Load(out), y[h]));
   }
 }
 
@@ -536,20 +535,15 @@ void SsdScan(const SsdScanArgs* args) {
         const __m256 step = _mm256_mul_ps(_mm256_set1_ps(dt[t * args->dt_stride]), a);
         chunk.decay[t] = _mm256_cvtss_f32(Exp2(step));
       }
-      for (size_t i = 0; i < args->head_blocks;) {
+      for (size_t i = 0; i < args->head_blocks; ++i) {
         const size_t channel = (head * args->head_blocks + i) * kLanes;
         float* x = args->x + first * args->stride + channel;
         float* state = args->state + channel * d_state;
         const float* d = args->d + channel;
         if (chunk.tokens > 1) {
           SsdBlock(&chunk, dt, args->dt_stride, d, d_state, args->stride, state, x);
-          i += 1;
-        } else if (args->head_blocks - i >= 2) {
-          SsdStep<2>(*dt, chunk.decay[0], chunk.b, chunk.c, d, d_state, state, x);
-          i += 2;
         } else {
-          SsdStep<1>(*dt, chunk.decay[0], chunk.b, chunk.c, d, d_state, state, x);
-          i += 1;
+          SsdStep(*dt, chunk.decay[0], chunk.b, chunk.c, d, d_state, state, x);
         }
       }
     }
