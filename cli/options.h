@@ -66,4 +66,13 @@ CLI::Option* AddText(CLI::App* app, const std::string& names, const std::string&
   return option->option_text(label);
 }
 
+// --isa, with the names that this build knows.
+inline void AddIsa(CLI::App* command, std::string* isa) {
+  std::string names;
+  for (const Kernels* table : CompiledKernels()) {
+    names += (names.empty() ? "" : ", ") + std::string(table->name);
+  }
+  AddText(command, "--isa", "NAME", isa, "Kernels to use, if this CPU has them: " + names);
+}
+
 }  // namespace adder::cli
