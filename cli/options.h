@@ -10,6 +10,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "runtime/kernels_dispatch.h"
+
 namespace adder::cli {
 
 template <typename T>
