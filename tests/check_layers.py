@@ -40,7 +40,7 @@ CONVERTER = ["converter/*", "quant/*", "runtime/status.h", "runtime/mapped_file.
              "runtime/model_file.h", "runtime/model_config.h", "runtime/tokenizer*.h",
              "runtime/text_steps.h", "runtime/utf8.h", "runtime/unicode.h", "runtime/regex.h"]
 PROJECT = {
-    "kernels_x86": KERNELS + ["kernels_x86/math_*.h"],
+    "kernels_x86": KERNELS + ["kernels_x86/*.h"],
     "kernels_arm": KERNELS + ["kernels_arm/math_*.h"],
     "quant": ["quant/*", "runtime/status.h", "runtime/scalar_math.h", "runtime/math_constants.h"],
     "converter": CONVERTER,
