@@ -10,6 +10,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "runtime/kernels_dispatch.h"
+
 namespace adder::cli {
 
 template <typename T>
@@ -64,6 +66,15 @@ CLI::Option* AddText(CLI::App* app, const std::string& names, const std::string&
       },
       help);
   return option->option_text(label);
+}
+
+// --isa, with the names that this build knows.
+inline void AddIsa(CLI::App* command, std::string* isa) {
+  std::string names;
+  for (const Kernels* table : CompiledKernels()) {
+    names += (names.empty() ? "" : ", ") + std::string(table->name);
+  }
+  AddText(command, "--isa", "NAME", isa, "Kernels to use, if this CPU has them: " + names);
 }
 
 }  // namespace adder::cli

@@ -258,7 +258,7 @@ void AddRun(CLI::App* app, Action* action) {
   AddNumber(command, "--tile", "N (64)", &options->session.tile,
             "Tokens of the prompt that go through a layer together; changes speed and memory only",
             {1, kMaxTile});
-  AddText(command, "--isa", "NAME", &options->model_options.isa, "Kernels to use: scalar, avx2");
+  AddIsa(command, &options->model_options.isa);
   command->add_flag("--echo", options->echo, "Print the prompt, too");
   command->add_flag("--json", options->json, "Print text, ids and statistics as JSON, at the end");
   command->add_flag("-q,--quiet", options->quiet, "No statistics");

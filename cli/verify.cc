@@ -147,7 +147,7 @@ void AddVerify(CLI::App* app, Action* action) {
       command, "--max-error", "X (1e-4)", &options->max_error,
       "Error of logits and hidden states that passes, in standard deviations of the reference",
       {0.0, std::numeric_limits<double>::max()});
-  AddText(command, "--isa", "NAME", &options->isa, "Kernels to use: scalar, avx2");
+  AddIsa(command, &options->isa);
   command->add_flag("--json", options->json, "Print JSON");
   command->footer(
       "Examples:\n"

@@ -13,10 +13,11 @@ static_assert(kLanes == kHalves * kWidth && kGroup == 32);
 
 // How far ahead of its use a stream of weights is fetched, bytes. Never faults, so it may run past
 // the end.
-constexpr size_t kPrefetch = 3072;
+constexpr size_t kPrefetch = 1024;
 
-// Tokens of a tile: its dot products and sums take 4 registers of 16 for each.
-constexpr size_t kTile = 3;
+// Tokens of a tile: its dot products take 8 of 16 registers, weights and activations the others.
+// The sums of floats are left to memory: they are touched once per 16 products.
+constexpr size_t kTile = 4;
 
 inline void Prefetch(const void* stream) {
   _mm_prefetch(static_cast<const char*>(stream) + kPrefetch, _MM_HINT_T0);
@@ -37,90 +38,114 @@ inline __m256i Broadcast4(const int8_t* p) {
   return _mm256_set1_epi32(four);
 }
 
-// One row block times kTokens tokens. x points to the first token; its rows have `groups` groups.
+// kBlocks row blocks, a group of each in turn, times kTokens tokens. x points to the first token;
+// its rows have `groups` groups.
 //
 // vpdpbusd multiplies unsigned by signed bytes: the weights become w + 128 by flipping their sign
 // bit, and 128 times the sum of the activations is subtracted.
-template <size_t kTokens>
+template <size_t kBlocks, size_t kTokens>
 void TileQ8(const int8_t* w, const float* row_scales, size_t groups, const QuantizedRows& x,
             float* y, size_t y_stride) {
   const __m256i sign_bits = _mm256_set1_epi8(-128);
-  __m256 acc[kTokens][kHalves];
-  for (auto& token : acc) token[0] = token[1] = _mm256_setzero_ps();
+  __m256 acc[kBlocks][kTokens][kHalves];
+  for (auto& block : acc) {
+    for (auto& token : block) token[0] = token[1] = _mm256_setzero_ps();
+  }
   for (size_t g = 0; g < groups; ++g) {
     const int8_t* a = x.values + g * kGroup;
-    __m256i dot[kTokens][kHalves];
-    for (auto& token : dot) token[0] = token[1] = _mm256_setzero_si256();
-    for (size_t k = 0; k < kGroup; k += 4, w += 4 * kLanes) {
-      if constexpr (kTokens == 1) Prefetch(w);
-      const __m256i w0 = _mm256_xor_si256(LoadInts(w), sign_bits);
-      const __m256i w1 = _mm256_xor_si256(LoadInts(w + 32), sign_bits);
-      for (size_t t = 0; t < kTokens; ++t) {
-        const __m256i a4 = Broadcast4(a + t * groups * kGroup + k);
-        dot[t][0] = _mm256_dpbusd_avx_epi32(dot[t][0], w0, a4);
-        dot[t][1] = _mm256_dpbusd_avx_epi32(dot[t][1], w1, a4);
+#pragma GCC unroll 4  // or sums stay in memory
+    for (size_t b = 0; b < kBlocks; ++b) {
+      const int8_t* column = w + (b * groups + g) * kGroup * kLanes;
+      __m256i dot[kTokens][kHalves];
+      for (auto& token : dot) token[0] = token[1] = _mm256_setzero_si256();
+      for (size_t k = 0; k < kGroup; k += 4, column += 4 * kLanes) {
+        if constexpr (kTokens == 1) Prefetch(column);
+        const __m256i w0 = _mm256_xor_si256(LoadInts(column), sign_bits);
+        const __m256i w1 = _mm256_xor_si256(LoadInts(column + 32), sign_bits);
+        for (size_t t = 0; t < kTokens; ++t) {
+          const __m256i a4 = Broadcast4(a + t * groups * kGroup + k);
+          dot[t][0] = _mm256_dpbusd_avx_epi32(dot[t][0], w0, a4);
+          dot[t][1] = _mm256_dpbusd_avx_epi32(dot[t][1], w1, a4);
+        }
       }
-    }
-    for (size_t t = 0; t < kTokens; ++t) {
-      const __m256 scale = _mm256_set1_ps(x.scales[t * groups + g]);
-      const __m256i offset = _mm256_set1_epi32(128 * x.sums[t * groups + g]);
-      for (size_t h = 0; h < kHalves; ++h) {
-        const __m256i exact = _mm256_sub_epi32(dot[t][h], offset);
-        acc[t][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(exact), scale, acc[t][h]);
+      for (size_t t = 0; t < kTokens; ++t) {
+        const __m256 scale = _mm256_set1_ps(x.scales[t * groups + g]);
+        const __m256i offset = _mm256_set1_epi32(128 * x.sums[t * groups + g]);
+        for (size_t h = 0; h < kHalves; ++h) {
+          const __m256i exact = _mm256_sub_epi32(dot[t][h], offset);
+          acc[b][t][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(exact), scale, acc[b][t][h]);
+        }
       }
     }
   }
-  for (size_t t = 0; t < kTokens; ++t) {
-    for (size_t h = 0; h < kHalves; ++h) {
-      _mm256_storeu_ps(y + t * y_stride + h * kWidth,
-                       _mm256_mul_ps(_mm256_loadu_ps(row_scales + h * kWidth), acc[t][h]));
+  for (size_t b = 0; b < kBlocks; ++b) {
+    for (size_t t = 0; t < kTokens; ++t) {
+      for (size_t h = 0; h < kHalves; ++h) {
+        const size_t row = b * kLanes + h * kWidth;
+        _mm256_storeu_ps(y + t * y_stride + row,
+                         _mm256_mul_ps(_mm256_loadu_ps(row_scales + row), acc[b][t][h]));
+      }
     }
   }
 }
 
-template <size_t kTokens>
+template <size_t kBlocks, size_t kTokens>
 void TileQ4(const uint8_t* w, const uint16_t* scales, size_t groups, const QuantizedRows& x,
             float* y, size_t y_stride) {
   const __m256i low_bits = _mm256_set1_epi8(15);
-  __m256 acc[kTokens][kHalves];
-  for (auto& token : acc) token[0] = token[1] = _mm256_setzero_ps();
-  for (size_t g = 0; g < groups; ++g, scales += kLanes) {
+  __m256 acc[kBlocks][kTokens][kHalves];
+  for (auto& block : acc) {
+    for (auto& token : block) token[0] = token[1] = _mm256_setzero_ps();
+  }
+  for (size_t g = 0; g < groups; ++g) {
     const int8_t* a = x.values + g * kGroup;
-    if constexpr (kTokens == 1) Prefetch(scales);
-    __m256i dot[kTokens][kHalves];
-    for (auto& token : dot) token[0] = token[1] = _mm256_setzero_si256();
-    for (size_t k = 0; k < kGroup / 2; k += 4, w += 4 * kLanes) {
-      if constexpr (kTokens == 1) Prefetch(w);
-      __m256i low[kHalves], high[kHalves];
-      for (size_t h = 0; h < kHalves; ++h) {
-        const __m256i packed = LoadInts(w + h * 32);
-        low[h] = _mm256_and_si256(packed, low_bits);
-        high[h] = _mm256_and_si256(_mm256_srli_epi16(packed, 4), low_bits);
+#pragma GCC unroll 4  // or sums stay in memory
+    for (size_t b = 0; b < kBlocks; ++b) {
+      const uint8_t* column = w + (b * groups + g) * (kGroup / 2) * kLanes;
+      const uint16_t* group_scales = scales + (b * groups + g) * kLanes;
+      if constexpr (kTokens == 1) Prefetch(group_scales);
+      __m256i dot[kTokens][kHalves];
+      for (auto& token : dot) token[0] = token[1] = _mm256_setzero_si256();
+      for (size_t k = 0; k < kGroup / 2; k += 4, column += 4 * kLanes) {
+        if constexpr (kTokens == 1) Prefetch(column);
+        __m256i low[kHalves], high[kHalves];
+        for (size_t h = 0; h < kHalves; ++h) {
+          const __m256i packed = LoadInts(column + h * 32);
+          low[h] = _mm256_and_si256(packed, low_bits);
+          high[h] = _mm256_and_si256(_mm256_srli_epi16(packed, 4), low_bits);
+        }
+        for (size_t t = 0; t < kTokens; ++t) {
+          const int8_t* a4 = a + t * groups * kGroup + k;
+          const __m256i a_low = Broadcast4(a4);
+          const __m256i a_high = Broadcast4(a4 + kGroup / 2);
+          for (size_t h = 0; h < kHalves; ++h) {
+            dot[t][h] = _mm256_dpbusd_avx_epi32(dot[t][h], low[h], a_low);
+            dot[t][h] = _mm256_dpbusd_avx_epi32(dot[t][h], high[h], a_high);
+          }
+        }
       }
       for (size_t t = 0; t < kTokens; ++t) {
-        const int8_t* a4 = a + t * groups * kGroup + k;
-        const __m256i a_low = Broadcast4(a4);
-        const __m256i a_high = Broadcast4(a4 + kGroup / 2);
+        const __m256 a_scale = _mm256_set1_ps(x.scales[t * groups + g]);
+        const __m256i offset = _mm256_set1_epi32(8 * x.sums[t * groups + g]);
         for (size_t h = 0; h < kHalves; ++h) {
-          dot[t][h] = _mm256_dpbusd_avx_epi32(dot[t][h], low[h], a_low);
-          dot[t][h] = _mm256_dpbusd_avx_epi32(dot[t][h], high[h], a_high);
+          const __m256i exact = _mm256_sub_epi32(dot[t][h], offset);
+          const __m256 scale = _mm256_mul_ps(LoadHalves(group_scales + h * kWidth), a_scale);
+          acc[b][t][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(exact), scale, acc[b][t][h]);
         }
       }
     }
+  }
+  for (size_t b = 0; b < kBlocks; ++b) {
     for (size_t t = 0; t < kTokens; ++t) {
-      const __m256 a_scale = _mm256_set1_ps(x.scales[t * groups + g]);
-      const __m256i offset = _mm256_set1_epi32(8 * x.sums[t * groups + g]);
       for (size_t h = 0; h < kHalves; ++h) {
-        const __m256i exact = _mm256_sub_epi32(dot[t][h], offset);
-        const __m256 scale = _mm256_mul_ps(LoadHalves(scales + h * kWidth), a_scale);
-        acc[t][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(exact), scale, acc[t][h]);
+        _mm256_storeu_ps(y + t * y_stride + b * kLanes + h * kWidth, acc[b][t][h]);
       }
     }
   }
-  for (size_t t = 0; t < kTokens; ++t) {
-    for (size_t h = 0; h < kHalves; ++h) _mm256_storeu_ps(y + t * y_stride + h * kWidth, acc[t][h]);
-  }
 }
+
+// Row blocks of a single token: one core gets more out of memory with four streams than with one.
+constexpr size_t kStreams = 4;
 
 // The rows of x from token t on.
 inline QuantizedRows From(const QuantizedRows* x, size_t t, size_t groups) {
@@ -129,8 +154,16 @@ inline QuantizedRows From(const QuantizedRows* x, size_t t, size_t groups) {
 
 void MatmulQ8(const int8_t* weights, const float* row_scales, size_t row_blocks, size_t groups,
               const QuantizedRows* x, size_t tokens, float* y, size_t y_stride) {
-  constexpr decltype(&TileQ8<1>) kTiles[kTile] = {TileQ8<1>, TileQ8<2>, TileQ8<3>};
-  for (size_t b = 0; b < row_blocks; ++b) {
+  constexpr decltype(&TileQ8<1, 1>) kTiles[kTile] = {TileQ8<1, 1>, TileQ8<1, 2>, TileQ8<1, 3>,
+                                                     TileQ8<1, 4>};
+  size_t b = 0;
+  if (tokens == 1) {
+    for (; row_blocks - b >= kStreams; b += kStreams) {
+      TileQ8<kStreams, 1>(weights + b * groups * kGroup * kLanes, row_scales + b * kLanes, groups,
+                          *x, y + b * kLanes, y_stride);
+    }
+  }
+  for (; b < row_blocks; ++b) {
     for (size_t t = 0; t < tokens; t += kTile) {
       const size_t count = tokens - t < kTile ? tokens - t : kTile;
       kTiles[count - 1](weights + b * groups * kGroup * kLanes, row_scales + b * kLanes, groups,
@@ -141,8 +174,16 @@ void MatmulQ8(const int8_t* weights, const float* row_scales, size_t row_blocks,
 
 void MatmulQ4(const uint8_t* weights, const uint16_t* scales, size_t row_blocks, size_t groups,
               const QuantizedRows* x, size_t tokens, float* y, size_t y_stride) {
-  constexpr decltype(&TileQ4<1>) kTiles[kTile] = {TileQ4<1>, TileQ4<2>, TileQ4<3>};
-  for (size_t b = 0; b < row_blocks; ++b) {
+  constexpr decltype(&TileQ4<1, 1>) kTiles[kTile] = {TileQ4<1, 1>, TileQ4<1, 2>, TileQ4<1, 3>,
+                                                     TileQ4<1, 4>};
+  size_t b = 0;
+  if (tokens == 1) {
+    for (; row_blocks - b >= kStreams; b += kStreams) {
+      TileQ4<kStreams, 1>(weights + b * groups * (kGroup / 2) * kLanes,
+                          scales + b * groups * kLanes, groups, *x, y + b * kLanes, y_stride);
+    }
+  }
+  for (; b < row_blocks; ++b) {
     for (size_t t = 0; t < tokens; t += kTile) {
       const size_t count = tokens - t < kTile ? tokens - t : kTile;
       kTiles[count - 1](weights + b * groups * (kGroup / 2) * kLanes, scales + b * groups * kLanes,

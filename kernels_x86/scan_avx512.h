@@ -57,6 +57,7 @@ inline void SelectiveScan(const SelectiveScanArgs* args) {
       for (size_t n = 0; n < kScanStates; ++n) s[n] = Load(state + n * kLanes);
       for (size_t t = 0; t < args->tokens; ++t) {
         ScanStep step = BeginStep(args, t, channel);
+#pragma GCC unroll 16  // or compilers keep s in memory
         for (size_t n = 0; n < kScanStates; ++n) AdvanceState(&step, n, a, &s[n]);
         EndStep(args, t, channel, step);
       }
@@ -151,31 +152,19 @@ void SsdTokens(SsdChunk* chunk, const float* dt, size_t dt_stride, const float* 
   }
 }
 
-// One token: the state streams through once, kBlocks channel blocks at a time to hide the latency
-// of y.
-template <size_t kBlocks>
-void SsdStep(float dt, float decay, const float* b, const float* c, const float* d, size_t d_state,
-             float* state, float* x) {
-  __m512 u[kBlocks], y[kBlocks];
-  for (size_t i = 0; i < kBlocks; ++i) {
-    u[i] = _mm512_mul_ps(_mm512_set1_ps(dt), Load(x + i * kLanes));
-    y[i] = _mm512_setzero_ps();
+// One token of one channel block: the state streams through once. One block at a time, as memory
+// serves one stream of reads and writes better than two.
+inline void SsdStep(float dt, float decay, const float* b, const float* c, const float* d,
+                    size_t d_state, float* state, float* x) {
+  const __m512 u = _mm512_mul_ps(_mm512_set1_ps(dt), Load(x));
+  __m512 y = _mm512_setzero_ps();
+  for (size_t n = 0; n < d_state; ++n, state += kLanes) {
+    const __m512 input = _mm512_mul_ps(u, _mm512_set1_ps(b[n]));
+    const __m512 s = _mm512_fmadd_ps(_mm512_set1_ps(decay), Load(state), input);
+    _mm512_storeu_ps(state, s);
+    y = _mm512_fmadd_ps(s, _mm512_set1_ps(c[n]), y);
   }
-  for (size_t n = 0; n < d_state; ++n) {
-    const __m512 bn = _mm512_set1_ps(b[n]);
-    const __m512 cn = _mm512_set1_ps(c[n]);
-    for (size_t i = 0; i < kBlocks; ++i) {
-      float* s = state + (i * d_state + n) * kLanes;
-      Prefetch(s);
-      const __m512 next = _mm512_fmadd_ps(_mm512_set1_ps(decay), Load(s), _mm512_mul_ps(u[i], bn));
-      _mm512_storeu_ps(s, next);
-      y[i] = _mm512_fmadd_ps(next, cn, y[i]);
-    }
-  }
-  for (size_t i = 0; i < kBlocks; ++i) {
-    float* out = x + i * kLanes;
-    _mm512_storeu_ps(out, _mm512_fmadd_ps(Load(d + i * kLanes), Load(out), y[i]));
-  }
+  _mm512_storeu_ps(x, _mm512_fmadd_ps(Load(d), Load(x), y));
 }
 
 inline void SsdScan(const SsdScanArgs* args) {
@@ -196,19 +185,20 @@ inline void SsdScan(const SsdScanArgs* args) {
         chunk.decay[t] = _mm512_cvtss_f32(Exp2(step));
       }
       for (size_t i = 0; i < args->head_blocks;) {
-        const size_t blocks = args->head_blocks - i < kSsdBlocks ? 1 : kSsdBlocks;
         const size_t channel = (head * args->head_blocks + i) * kLanes;
         float* x = args->x + first * args->stride + channel;
         float* state = args->state + channel * d_state;
         const float* d = args->d + channel;
-        if (chunk.tokens > 1) {
-          (blocks == 1 ? SsdTokens<1> : SsdTokens<kSsdBlocks>)(&chunk, dt, args->dt_stride, d,
-                                                               d_state, args->stride, state, x);
+        if (chunk.tokens == 1) {
+          SsdStep(*dt, chunk.decay[0], chunk.b, chunk.c, d, d_state, state, x);
+          i += 1;
+        } else if (args->head_blocks - i >= kSsdBlocks) {
+          SsdTokens<kSsdBlocks>(&chunk, dt, args->dt_stride, d, d_state, args->stride, state, x);
+          i += kSsdBlocks;
         } else {
-          (blocks == 1 ? SsdStep<1> : SsdStep<kSsdBlocks>)(*dt, chunk.decay[0], chunk.b, chunk.c, d,
-                                                           d_state, state, x);
+          SsdTokens<1>(&chunk, dt, args->dt_stride, d, d_state, args->stride, state, x);
+          i += 1;
         }
-        i += blocks;
       }
     }
   }

@@ -1,145 +1,20 @@
-// The C API over the C++ library: arguments checked, Status turned into adder_status.
-#include <atomic>
+// The C API: models and sessions.
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <new>
 #include <span>
-#include <stdexcept>
-#include <string>
 
-#include "adder/adder.h"
-#include "runtime/generate.h"
-#include "runtime/model.h"
-#include "runtime/session.h"
-#include "runtime/text_stream.h"
+#include "runtime/api_internal.h"
 
+using namespace adder::api;
 using adder::Code;
 using adder::Error;
 using adder::Result;
 using adder::Status;
 
-struct adder_model {
-  std::unique_ptr<adder::Model> model;
-  mutable std::atomic<size_t> references{1};
-};
-
-struct adder_session {
-  const adder_model* model;
-  adder::Session* session;
-  bool owns_memory;
-  mutable std::atomic<bool> busy{false};
-};
-
-struct adder_detokenizer {
-  const adder_model* model;
-  bool skip_special;
-  adder::TextStream stream;
-  std::string piece;
-  bool first = true;
-  std::atomic<bool> busy{false};
-};
-
 namespace {
 
-static_assert(static_cast<int>(Code::kOk) == ADDER_OK);
-static_assert(static_cast<int>(Code::kInvalidArgument) == ADDER_INVALID_ARGUMENT);
-static_assert(static_cast<int>(Code::kNotFound) == ADDER_NOT_FOUND);
-static_assert(static_cast<int>(Code::kCorruptFile) == ADDER_CORRUPT_FILE);
-static_assert(static_cast<int>(Code::kUnsupported) == ADDER_UNSUPPORTED);
-static_assert(static_cast<int>(Code::kOutOfMemory) == ADDER_OUT_OF_MEMORY);
-static_assert(static_cast<int>(Code::kIo) == ADDER_IO);
-static_assert(static_cast<int>(Code::kCancelled) == ADDER_CANCELLED);
-static_assert(static_cast<int>(Code::kInternal) == ADDER_INTERNAL);
-static_assert(static_cast<int>(Code::kBufferTooSmall) == ADDER_BUFFER_TOO_SMALL);
-static_assert(static_cast<int>(adder::FinishReason::kLength) == ADDER_FINISH_LENGTH);
-static_assert(static_cast<int>(adder::FinishReason::kEos) == ADDER_FINISH_EOS);
-static_assert(static_cast<int>(adder::FinishReason::kStop) == ADDER_FINISH_STOP);
-static_assert(static_cast<int>(adder::FinishReason::kCancelled) == ADDER_FINISH_CANCELLED);
-
 constexpr size_t kSessionHeader = adder::RoundUp(sizeof(adder_session), adder::kAlignment);
-
-// The one place where a Status becomes an adder_status.
-adder_status Report(const Status& status, adder_error* error) {
-  const auto code = static_cast<adder_status>(status.code());
-  if (error != nullptr) {
-    error->code = code;
-    std::snprintf(error->message, sizeof(error->message), "%s", status.message().c_str());
-  }
-  return code;
-}
-
-// The same when memory has run out: allocates nothing.
-adder_status OutOfMemory(adder_error* error) {
-  if (error != nullptr) {
-    error->code = ADDER_OUT_OF_MEMORY;
-    std::snprintf(error->message, sizeof(error->message), "out of memory");
-  }
-  return ADDER_OUT_OF_MEMORY;
-}
-
-Status NullArgument(const char* name) { return Error(Code::kInvalidArgument, "%s is NULL", name); }
-
-// Copies what the caller's struct has into a zeroed one of this version. NULL: all defaults.
-template <typename Options>
-Result<Options> ReadOptions(const Options* options, const char* name) {
-  Options copy = {};
-  copy.struct_size = sizeof(Options);
-  if (options == nullptr) return copy;
-  const size_t size = options->struct_size;
-  if (size < sizeof(size_t)) {
-    return Error(Code::kInvalidArgument, "%s.struct_size is %zu, expected sizeof the struct (%zu)",
-                 name, size, sizeof(Options));
-  }
-  const auto* bytes = reinterpret_cast<const unsigned char*>(options);
-  for (size_t i = sizeof(Options); i < size; ++i) {
-    if (bytes[i] != 0) {
-      return Error(Code::kUnsupported, "%s sets options of a later version of the library", name);
-    }
-  }
-  std::memcpy(&copy, options, std::min(size, sizeof(Options)));
-  return copy;
-}
-
-// Writes as much of `value` as the caller's struct has room for.
-template <typename Info>
-Status WriteStruct(Info value, Info* out, const char* name) {
-  const size_t size = out->struct_size;
-  if (size < sizeof(size_t)) {
-    return Error(Code::kInvalidArgument, "%s.struct_size is %zu, expected sizeof the struct (%zu)",
-                 name, size, sizeof(Info));
-  }
-  value.struct_size = size;
-  std::memcpy(out, &value, std::min(size, sizeof(Info)));
-  return {};
-}
-
-// Marks an object as being in a call, unless it already is.
-class InCall {
- public:
-  explicit InCall(std::atomic<bool>& busy)
-      : busy_(busy), entered_(!busy.exchange(true, std::memory_order_acquire)) {}
-  ~InCall() {
-    if (entered_) busy_.store(false, std::memory_order_release);
-  }
-  InCall(const InCall&) = delete;
-  InCall& operator=(const InCall&) = delete;
-
-  Status status() const {
-    return entered_ ? Status()
-                    : Status(Code::kInvalidArgument,
-                             "the object is in another call (of a thread or its callback)");
-  }
-
- private:
-  std::atomic<bool>& busy_;
-  bool entered_;
-};
-
-void Retain(const adder_model* model) { model->references.fetch_add(1, std::memory_order_relaxed); }
-void Release(const adder_model* model) {
-  if (model->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete model;
-}
 
 Status OpenModel(Result<std::unique_ptr<adder::Model>> opened, adder_model** out) {
   if (!opened.ok()) return opened.status();
@@ -183,120 +58,13 @@ Result<adder_session*> PlaceSession(const adder_model* model, const adder::Sessi
   return session;
 }
 
-Result<const adder::Tokenizer*> TokenizerOf(const adder_model* model) {
-  if (model->model->tokenizer() == nullptr)
-    return Status(Code::kNotFound, "the model has no tokenizer");
-  return model->model->tokenizer();
-}
-
-Status CheckFlags(int flags, int allowed) {
-  if ((flags & ~allowed) == 0) return {};
-  return Error(Code::kInvalidArgument, "flags are %d, this call takes %d", flags, allowed);
-}
-
-Result<std::span<const int32_t>> Ids(const int32_t* ids, size_t n_ids, const char* name) {
-  if (ids == nullptr && n_ids > 0) return NullArgument(name);
-  return std::span<const int32_t>(ids, n_ids);
-}
-
-template <typename T>
-Status CopyOut(std::span<const T> values, T* out, size_t capacity, size_t* count,
-               const char* what) {
-  *count = values.size();
-  if (values.size() > capacity) {
-    return Error(Code::kBufferTooSmall, "room for %zu %s, needs %zu", capacity, what,
-                 values.size());
-  }
-  if (!values.empty()) std::memcpy(out, values.data(), values.size_bytes());
-  return {};
-}
-
-Result<adder::GenerateOptions> GenerateOptionsOf(const adder_generate_options* options) {
-  ADDER_ASSIGN_OR_RETURN(const adder_generate_options in,
-                         ReadOptions(options, "adder_generate_options"));
-  adder::GenerateOptions out;
-  if (in.max_tokens != 0) out.max_tokens = in.max_tokens;
-  out.ignore_eos = in.ignore_eos != 0;
-  adder::SamplerOptions& sampler = out.sampler;
-  sampler.temperature = in.temperature;
-  sampler.top_k = in.top_k;
-  if (in.top_p != 0) sampler.top_p = in.top_p;
-  sampler.min_p = in.min_p;
-  if (in.repetition_penalty != 0) sampler.repetition_penalty = in.repetition_penalty;
-  sampler.presence_penalty = in.presence_penalty;
-  sampler.frequency_penalty = in.frequency_penalty;
-  if (in.penalty_window != 0) sampler.penalty_window = in.penalty_window;
-  sampler.seed = in.seed;
-  if (in.n_logit_bias > 0 && in.logit_bias == nullptr) return NullArgument("logit_bias");
-  for (size_t i = 0; i < in.n_logit_bias; ++i) {
-    sampler.logit_bias.push_back({in.logit_bias[i].token, in.logit_bias[i].bias});
-  }
-  if (in.n_stops > 0 && in.stops == nullptr) return NullArgument("stops");
-  for (size_t i = 0; i < in.n_stops; ++i) {
-    if (in.stops[i] == nullptr) return NullArgument("an entry of stops");
-    out.stops.emplace_back(in.stops[i]);
-  }
-  return out;
-}
-
-class CallbackSink final : public adder::TextSink {
- public:
-  CallbackSink(adder_text_callback callback, void* user) : callback_(callback), user_(user) {}
-  bool OnText(std::string_view text, int32_t token) override {
-    return callback_ == nullptr || callback_(user_, text.data(), text.size(), token) == 0;
-  }
-
- private:
-  adder_text_callback callback_;
-  void* user_;
-};
-
-Status Generate(adder_session* session, std::span<const int32_t> prompt,
-                const adder_generate_options* options, adder_text_callback callback, void* user,
-                adder_generate_result* result) {
-  ADDER_ASSIGN_OR_RETURN(const adder::GenerateOptions generate_options, GenerateOptionsOf(options));
-  if (result != nullptr && result->struct_size < sizeof(size_t)) {
-    return WriteStruct<adder_generate_result>({}, result, "adder_generate_result");
-  }
-  CallbackSink sink(callback, user);
-  ADDER_ASSIGN_OR_RETURN(const adder::GenerateResult generated,
-                         adder::Generate(*session->session, prompt, generate_options, sink));
-  if (result == nullptr) return {};
-  return WriteStruct<adder_generate_result>(
-      {.struct_size = 0,
-       .reason = static_cast<adder_finish_reason>(generated.reason),
-       .prompt_tokens = generated.prompt_tokens,
-       .generated_tokens = generated.generated_tokens,
-       .prompt_seconds = generated.prompt_seconds,
-       .generate_seconds = generated.generate_seconds},
-      result, "adder_generate_result");
-}
-
 }  // namespace
-
-// Leaves a C function with an error unless `argument` is set.
-#define ADDER_REQUIRE(argument) \
-  if ((argument) == nullptr) return Report(NullArgument(#argument), error)
-
-// Leaves a C function with the error of `expression` (a Status or Result), if it is one.
-#define ADDER_CHECK(expression) \
-  if (const Status status_ = (expression); !status_.ok()) return Report(status_, error)
-
-// Ends a C function whose body is a try block: the library throws nothing, but the standard library
-// does when memory ends.
-#define ADDER_CATCH                  \
-  catch (const std::bad_alloc&) {    \
-    return OutOfMemory(error);       \
-  }                                  \
-  catch (const std::length_error&) { \
-    return OutOfMemory(error);       \
-  }
 
 extern "C" {
 
 const char* adder_version_string(void) { return ADDER_VERSION; }
 
-const char* adder_status_name(adder_status code) {
+const char* adder_status_name(int code) {
   switch (code) {
     case ADDER_OK:
       return "ok";
@@ -372,103 +140,6 @@ adder_status adder_model_describe(const adder_model* model, adder_model_info* in
   return Report(WriteStruct(out, info, "adder_model_info"), error);
 }
 ADDER_CATCH
-
-adder_status adder_tokenize(const adder_model* model, const char* text, size_t text_bytes,
-                            int flags, int32_t* ids, size_t capacity, size_t* n_ids,
-                            adder_error* error) try {
-  ADDER_REQUIRE(model);
-  ADDER_REQUIRE(n_ids);
-  if (text_bytes > 0) ADDER_REQUIRE(text);
-  if (capacity > 0) ADDER_REQUIRE(ids);
-  ADDER_CHECK(CheckFlags(flags, ADDER_ADD_SPECIAL | ADDER_PARSE_SPECIAL));
-  const auto tokenizer = TokenizerOf(model);
-  ADDER_CHECK(tokenizer.status());
-  const auto encoded =
-      (*tokenizer)
-          ->Encode({text, text_bytes}, {.add_special = (flags & ADDER_ADD_SPECIAL) != 0,
-                                        .parse_special = (flags & ADDER_PARSE_SPECIAL) != 0});
-  ADDER_CHECK(encoded.status());
-  return Report(CopyOut<int32_t>(*encoded, ids, capacity, n_ids, "token ids"), error);
-}
-ADDER_CATCH
-
-adder_status adder_detokenize(const adder_model* model, const int32_t* ids, size_t n_ids, int flags,
-                              char* text, size_t capacity, size_t* text_bytes,
-                              adder_error* error) try {
-  ADDER_REQUIRE(model);
-  ADDER_REQUIRE(text_bytes);
-  if (capacity > 0) ADDER_REQUIRE(text);
-  ADDER_CHECK(CheckFlags(flags, ADDER_SKIP_SPECIAL));
-  const auto tokenizer = TokenizerOf(model);
-  ADDER_CHECK(tokenizer.status());
-  const auto span = Ids(ids, n_ids, "ids");
-  ADDER_CHECK(span.status());
-  const auto decoded = (*tokenizer)->Decode(*span, (flags & ADDER_SKIP_SPECIAL) != 0);
-  ADDER_CHECK(decoded.status());
-  return Report(CopyOut<char>(*decoded, text, capacity, text_bytes, "bytes"), error);
-}
-ADDER_CATCH
-
-adder_status adder_detokenizer_create(const adder_model* model, int flags,
-                                      adder_detokenizer** detokenizer, adder_error* error) try {
-  ADDER_REQUIRE(model);
-  ADDER_REQUIRE(detokenizer);
-  ADDER_CHECK(CheckFlags(flags, ADDER_SKIP_SPECIAL));
-  const auto tokenizer = TokenizerOf(model);
-  ADDER_CHECK(tokenizer.status());
-  const size_t longest = (*tokenizer)->max_piece_bytes();
-  auto stream = adder::TextStream::Create({}, longest);
-  ADDER_CHECK(stream.status());
-  std::unique_ptr<adder_detokenizer> made(
-      new adder_detokenizer{model, (flags & ADDER_SKIP_SPECIAL) != 0, std::move(*stream), {}});
-  made->piece.reserve(longest);
-  Retain(model);
-  *detokenizer = made.release();
-  return ADDER_OK;
-}
-ADDER_CATCH
-
-adder_status adder_detokenizer_push(adder_detokenizer* detokenizer, int32_t id, const char** text,
-                                    size_t* text_bytes, adder_error* error) try {
-  ADDER_REQUIRE(detokenizer);
-  ADDER_REQUIRE(text);
-  ADDER_REQUIRE(text_bytes);
-  const InCall call(detokenizer->busy);
-  ADDER_CHECK(call.status());
-  const adder::Tokenizer& tokenizer = *detokenizer->model->model->tokenizer();
-  detokenizer->piece.clear();
-  ADDER_CHECK(tokenizer.AppendPiece(id, detokenizer->first, detokenizer->skip_special,
-                                    &detokenizer->piece));
-  detokenizer->first = detokenizer->first && tokenizer.IsSpecial(id);
-  const std::string_view shown = detokenizer->stream.Push(detokenizer->piece);
-  *text = shown.data();
-  *text_bytes = shown.size();
-  return ADDER_OK;
-}
-ADDER_CATCH
-
-adder_status adder_detokenizer_flush(adder_detokenizer* detokenizer, const char** text,
-                                     size_t* text_bytes, adder_error* error) try {
-  ADDER_REQUIRE(detokenizer);
-  ADDER_REQUIRE(text);
-  ADDER_REQUIRE(text_bytes);
-  const InCall call(detokenizer->busy);
-  ADDER_CHECK(call.status());
-  // Copied: a new text begins in the stream, and `text` stays until the next call.
-  detokenizer->piece = detokenizer->stream.Flush();
-  detokenizer->stream.Reset();
-  detokenizer->first = true;
-  *text = detokenizer->piece.data();
-  *text_bytes = detokenizer->piece.size();
-  return ADDER_OK;
-}
-ADDER_CATCH
-
-void adder_detokenizer_free(adder_detokenizer* detokenizer) {
-  if (detokenizer == nullptr) return;
-  Release(detokenizer->model);
-  delete detokenizer;
-}
 
 adder_status adder_session_bytes(const adder_model* model, const adder_session_options* options,
                                  size_t* bytes, adder_error* error) try {
@@ -589,18 +260,5 @@ adder_status adder_session_cancel(adder_session* session) {
   session->session->Cancel();
   return ADDER_OK;
 }
-
-adder_status adder_session_generate(adder_session* session, const int32_t* prompt, size_t n_prompt,
-                                    const adder_generate_options* options,
-                                    adder_text_callback callback, void* user,
-                                    adder_generate_result* result, adder_error* error) try {
-  ADDER_REQUIRE(session);
-  const auto span = Ids(prompt, n_prompt, "prompt");
-  ADDER_CHECK(span.status());
-  const InCall call(session->busy);
-  ADDER_CHECK(call.status());
-  return Report(Generate(session, *span, options, callback, user, result), error);
-}
-ADDER_CATCH
 
 }  // extern "C"

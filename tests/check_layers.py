@@ -30,7 +30,7 @@ RUNTIME_LAYERS = (
     ("model", "tuner"),
     ("session", "session_*"),
     ("chat_template", "generate"),
-    ("api",),
+    ("api", "api_*"),
 )
 
 # What else of the project the folders may include. Tests may include everything.
@@ -97,7 +97,7 @@ def fault(path, include):
         allowed = PROJECT[folder] + (MODEL if matches(path, RUNS_MODELS) else [])
         return None if matches(include, allowed) else f"{folder}/ may include {', '.join(allowed)}"
     if include in PUBLIC:
-        return None if path == "runtime/api.cc" else "only runtime/api.cc may"
+        return None if path.startswith("runtime/api") else "only runtime/api* may"
     if not include.startswith("runtime/"):
         return None if include in FORMATS else f"runtime/ may include {', '.join(FORMATS)}"
     layer, target = runtime_layer(path), runtime_layer(include)

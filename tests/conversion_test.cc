@@ -242,7 +242,7 @@ INSTANTIATE_TEST_SUITE_P(Tiny, Mamba2Options, testing::ValuesIn(kMamba2Options),
 
 TEST(Mamba1Options, EqualTheReference) {
   for (const auto& [bias, conv_bias] : {std::pair(true, true), {false, true}, {true, false}}) {
-    for (const size_t d_conv : {1, 2, 4}) {
+    for (const size_t d_conv : {1u, 2u, 4u}) {
       Mamba1Shape shape;
       shape.bias = bias;
       shape.conv_bias = conv_bias;

@@ -66,8 +66,8 @@ typedef struct adder_error {
   char message[248]; /* UTF-8, NUL-terminated, cut if too long */
 } adder_error;
 
-ADDER_API const char* adder_version_string(void);           /* "0.1.0" */
-ADDER_API const char* adder_status_name(adder_status code); /* "invalid_argument"; "unknown" */
+ADDER_API const char* adder_version_string(void);  /* "0.1.0" */
+ADDER_API const char* adder_status_name(int code); /* "invalid_argument"; else "unknown" */
 
 /* ---- Models ---- */
 
