@@ -18,5 +18,7 @@ void AddInspect(CLI::App* app, Action* action);
 void AddVerify(CLI::App* app, Action* action);
 void AddLogits(CLI::App* app, Action* action);
 void AddTokenize(CLI::App* app, Action* action);
+void AddBench(CLI::App* app, Action* action);
+void AddSynth(CLI::App* app, Action* action);
 
 }  // namespace adder::cli

@@ -93,6 +93,8 @@ int Main(int argc, char** argv) {
   AddVerify(&app, &action);
   AddLogits(&app, &action);
   AddTokenize(&app, &action);
+  AddBench(&app, &action);
+  AddSynth(&app, &action);
 
   if (argc < 2) {
     Note(app.help());

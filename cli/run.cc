@@ -258,6 +258,8 @@ void AddRun(CLI::App* app, Action* action) {
   AddNumber(command, "--tile", "N (64)", &options->session.tile,
             "Tokens of the prompt that go through a layer together; changes speed and memory only",
             {1, kMaxTile});
+  AddNumber(command, "--threads", "N (1)", &options->session.threads,
+            "Threads that share the work; changes speed only", {1u, kMaxThreads});
   AddIsa(command, &options->model_options.isa);
   command->add_flag("--echo", options->echo, "Print the prompt, too");
   command->add_flag("--json", options->json, "Print text, ids and statistics as JSON, at the end");

@@ -46,6 +46,13 @@ class Checkpoint {
   // `path` is a folder, a .safetensors file, a .bin file or their index; a file's folder provides
   // the configuration.
   static Result<Checkpoint> Open(const std::string& path);
+  // Made of parts; what the tensors point at must outlive it.
+  static Checkpoint FromParts(Config config, TensorMap tensors) {
+    Checkpoint checkpoint;
+    checkpoint.config_ = std::move(config);
+    checkpoint.tensors_ = std::move(tensors);
+    return checkpoint;
+  }
 
   const TensorMap& tensors() const { return tensors_; }
   const SourceTensor* Find(const std::string& name) const;

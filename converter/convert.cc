@@ -17,28 +17,6 @@
 namespace adder {
 namespace {
 
-DType StoredType(Role role, WeightType type) {
-  if (role == Role::kArray) return DType::kF32;
-  switch (type) {
-    case WeightType::kF32:
-      return DType::kMatF32;
-    case WeightType::kF16:
-      return DType::kMatF16;
-    case WeightType::kQ8:
-      return DType::kMatQ8;
-    case WeightType::kQ4:
-      return role == Role::kBulk ? DType::kMatQ4 : DType::kMatQ8;
-  }
-  return DType::kF32;
-}
-
-const char* TypeName(WeightType type) {
-  for (const auto& [value, name] : kWeightTypes) {
-    if (value == type) return name;
-  }
-  return "unknown";
-}
-
 uint64_t Elements(const std::vector<uint64_t>& shape) {
   uint64_t product = 1;
   for (const uint64_t dim : shape) product *= dim;
@@ -105,6 +83,28 @@ Status WriteTensors(const Checkpoint& checkpoint, const ConvertOptions& options,
 
 }  // namespace
 
+DType StoredType(Role role, WeightType type) {
+  if (role == Role::kArray) return DType::kF32;
+  switch (type) {
+    case WeightType::kF32:
+      return DType::kMatF32;
+    case WeightType::kF16:
+      return DType::kMatF16;
+    case WeightType::kQ8:
+      return DType::kMatQ8;
+    case WeightType::kQ4:
+      return role == Role::kBulk ? DType::kMatQ4 : DType::kMatQ8;
+  }
+  return DType::kF32;
+}
+
+const char* WeightTypeName(WeightType type) {
+  for (const auto& [value, name] : kWeightTypes) {
+    if (value == type) return name;
+  }
+  return "unknown";
+}
+
 Result<ConvertReport> Convert(const std::string& source, const std::string& output,
                               const ConvertOptions& options) {
   ADDER_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(source));
@@ -141,7 +141,7 @@ Result<ConvertReport> Convert(const std::string& source, const std::string& outp
   SourceHash hash;
   ADDER_RETURN_IF_ERROR(WriteTensors(checkpoint, options, &plan, &writer, &report, &hash));
 
-  plan.config.type = TypeName(options.type);
+  plan.config.type = WeightTypeName(options.type);
   plan.config.provenance = {{"converter", "adder " ADDER_VERSION}, {"source_hash", hash.Text()}};
   ADDER_ASSIGN_OR_RETURN(report.file_bytes, writer.Finish(tokenizer_section, plan.config.ToJson()));
   report.config = std::move(plan.config);

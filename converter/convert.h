@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "converter/plan.h"
 #include "runtime/model_config.h"
 #include "runtime/status.h"
 
@@ -43,5 +44,10 @@ struct ConvertReport {
 // its own number format or container.
 Result<ConvertReport> Convert(const std::string& source, const std::string& output,
                               const ConvertOptions& options);
+
+// The name in kWeightTypes.
+const char* WeightTypeName(WeightType type);
+// The format in which a tensor of this role is stored.
+DType StoredType(Role role, WeightType type);
 
 }  // namespace adder

@@ -29,8 +29,8 @@ void Linear::Apply(const Kernels& kernels, size_t begin, size_t end, const Activ
   y += first;
   switch (dtype) {
     case DType::kMatF32:
-      kernels.matmul_f32(reinterpret_cast<const float*>(w), blocks, cols, x.x(), x.stride(),
-                         tokens, y, y_stride);
+      kernels.matmul_f32(reinterpret_cast<const float*>(w), blocks, cols, x.x(), x.stride(), tokens,
+                         y, y_stride);
       break;
     case DType::kMatF16:
       kernels.matmul_f16(reinterpret_cast<const uint16_t*>(w), blocks, cols, x.x(), x.stride(),

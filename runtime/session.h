@@ -43,7 +43,8 @@ class Session {
   // Bytes that Place needs, or an error for options out of range.
   static Result<size_t> Bytes(const Model& model, const SessionOptions& options);
   // Makes a session at the start of `buffer` (aligned to 64), which holds everything of it but its
-  // threads. Destroyed with ~Session; nothing else has to be freed but the buffer. The model must outlive the session.
+  // threads. Destroyed with ~Session; nothing else has to be freed but the buffer. The model must
+  // outlive the session.
   static Result<Session*> Place(const Model& model, const SessionOptions& options, void* buffer,
                                 size_t bytes);
 

@@ -1,9 +1,11 @@
-// Who does the work of an operation: one or more workers with the same kernels, each with its share.
+// Who does the work of an operation: one or more workers with the same kernels, each with its
+// share.
 //
-// A block runs its steps as Team::Run([](const Worker& w) { ... }). Every worker executes the function
-// and takes its own contiguous share of row blocks, channel blocks, heads or tokens; Run returns when
-// all are done. Steps that read only what the same worker wrote need no Run of their own between
-// them. Results do not depend on the number of workers, because kernels do not depend on ranges.
+// A block runs its steps as Team::Run([](const Worker& w) { ... }). Every worker executes the
+// function and takes its own contiguous share of row blocks, channel blocks, heads or tokens; Run
+// returns when all are done. Steps that read only what the same worker wrote need no Run of their
+// own between them. Results do not depend on the number of workers, because kernels do not depend
+// on ranges.
 #pragma once
 
 #include <pthreadpool.h>
@@ -41,8 +43,8 @@ class Worker {
   void Linear(const adder::Linear& linear, Range row_blocks, const Activations& x, size_t tokens,
               float* y, size_t y_stride) const;
   // The same, added to y; `scratch` is another [tokens][y_stride].
-  void LinearAdd(const adder::Linear& linear, Range row_blocks, const Activations& x,
-                 size_t tokens, float* scratch, float* y, size_t y_stride) const;
+  void LinearAdd(const adder::Linear& linear, Range row_blocks, const Activations& x, size_t tokens,
+                 float* scratch, float* y, size_t y_stride) const;
   // y *= silu(z), channels padded to kLanes.
   void SiluMul(Range tokens, const float* z, float* y, size_t channels) const;
   // x = clamp(softplus(x + bias)) for a range of channel blocks.
@@ -88,8 +90,7 @@ class Team {
         pool_.get(),
         [](void* context, size_t index) {
           const auto& [team, run] = *static_cast<const Job<Step>*>(context);
-          run(Worker(*team.kernels_, index, team.workers_,
-                     index == 0 ? team.telemetry_ : nullptr));
+          run(Worker(*team.kernels_, index, team.workers_, index == 0 ? team.telemetry_ : nullptr));
         },
         const_cast<Job<Step>*>(&job), workers_, 0);
   }

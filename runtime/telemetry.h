@@ -1,5 +1,5 @@
-// Time, bytes and arithmetic of the operations of a session. Off unless someone hands a Telemetry to
-// the session; then every operation reads the clock twice.
+// Time, bytes and arithmetic of the operations of a session. Off unless someone hands a Telemetry
+// to the session; then every operation reads the clock twice.
 #pragma once
 
 #include <array>
@@ -24,9 +24,9 @@ enum class Op : size_t {
   kAdd,
 };
 inline constexpr size_t kOps = 12;
-inline constexpr const char* kOpNames[kOps] = {"embedding",  "norm",       "quantize", "matmul q8",
-                                               "matmul q4",  "matmul f16", "matmul f32", "conv",
-                                               "softplus",   "scan",       "gate",     "add"};
+inline constexpr const char* kOpNames[kOps] = {"embedding", "norm",       "quantize",   "matmul q8",
+                                               "matmul q4", "matmul f16", "matmul f32", "conv",
+                                               "softplus",  "scan",       "gate",       "add"};
 
 struct OpTotals {
   uint64_t calls = 0;

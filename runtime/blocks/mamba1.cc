@@ -94,8 +94,8 @@ class Mamba1Block final : public Block {
                   [&](const Worker& w) {
                     const Range mine = w.Share(channels_ / kLanes);
                     w.Linear(dt_proj_, mine, s.rank, tokens, s.dt, channels_);
-                    w.Softplus(mine, tokens, dt_bias_, 0.0f,
-                               std::numeric_limits<float>::infinity(), s.dt, channels_);
+                    w.Softplus(mine, tokens, dt_bias_, 0.0f, std::numeric_limits<float>::infinity(),
+                               s.dt, channels_);
                     w.SelectiveScan(mine, scan);
                   });
 

@@ -1,0 +1,74 @@
+#include "cli/bandwidth.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+namespace adder::cli {
+namespace {
+
+constexpr size_t kBytes = size_t{1} << 30;
+constexpr size_t kWordsPerLine = 8;
+
+// Vectors of 64 bytes, whatever registers the compiler has for them.
+typedef uint64_t Line __attribute__((vector_size(64)));
+
+// Adds up lines in `streams` equal parts of [begin, end) side by side, fetching ahead.
+template <size_t kStreams>
+uint64_t Read(const Line* begin, const Line* end) {
+  constexpr size_t kAhead = 48;  // lines, 3 KiB
+  const size_t part = static_cast<size_t>(end - begin) / kStreams;
+  Line sums[kStreams] = {};
+  for (size_t i = 0; i < part; ++i) {
+    for (size_t s = 0; s < kStreams; ++s) {
+      const Line* line = begin + s * part + i;
+      __builtin_prefetch(line + kAhead);
+      sums[s] += *line;
+    }
+  }
+  Line total = {};
+  for (const Line& sum : sums) total += sum;
+  uint64_t out = 0;
+  for (size_t w = 0; w < kWordsPerLine; ++w) out += total[w];
+  return out;
+}
+
+double Measure(const Line* memory, size_t threads, uint64_t (*read)(const Line*, const Line*)) {
+  constexpr size_t kLines = kBytes / sizeof(Line);
+  std::atomic<uint64_t> sum{0};
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<std::thread> others;
+  const auto work = [&](size_t i) {
+    sum += read(memory + kLines * i / threads, memory + kLines * (i + 1) / threads);
+  };
+  for (size_t i = 1; i < threads; ++i) others.emplace_back(work, i);
+  work(0);
+  for (std::thread& thread : others) thread.join();
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  // The sum is used, so that the reading is not left out.
+  return sum == 1 ? 0.0 : static_cast<double>(kBytes) / seconds.count() / 1e9;
+}
+
+}  // namespace
+
+double MeasureReadBandwidth(size_t threads) {
+  void* memory =
+      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return 0;
+  auto* words = static_cast<uint64_t*>(memory);
+  for (size_t i = 0; i < kBytes / sizeof(uint64_t); i += 64) words[i] = i;  // every page its own
+  const auto* lines = static_cast<const Line*>(memory);
+  double best = 0;
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    best = std::max({best, Measure(lines, threads, Read<1>), Measure(lines, threads, Read<4>)});
+  }
+  ::munmap(memory, kBytes);
+  return best;
+}
+
+}  // namespace adder::cli

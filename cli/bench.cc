@@ -1,0 +1,276 @@
+// adder bench: how fast a model runs here, against the limit of this machine's memory.
+#include <algorithm>
+#include <chrono>
+#include <cinttypes>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/bandwidth.h"
+#include "cli/commands.h"
+#include "cli/json_writer.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "runtime/model.h"
+#include "runtime/session_buffer.h"
+
+namespace adder::cli {
+namespace {
+
+struct Options {
+  std::string model, isa;
+  uint32_t prompt = 512, tokens = 64, repeats = 5, threads = 1, tile = 64;
+  bool bandwidth = false, profile = false, json = false;
+};
+
+double Seconds(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Repeated measurements of one thing.
+class Samples {
+ public:
+  void Add(double value) {
+    values_.insert(std::upper_bound(values_.begin(), values_.end(), value), value);
+  }
+  double Median() const { return values_.empty() ? 0 : values_[values_.size() / 2]; }
+  double Min() const { return values_.empty() ? 0 : values_.front(); }
+  double Max() const { return values_.empty() ? 0 : values_.back(); }
+
+ private:
+  std::vector<double> values_;  // sorted
+};
+
+// Ids that are the same on every machine.
+std::vector<int32_t> Prompt(const Model& model, size_t n) {
+  std::vector<int32_t> ids(n);
+  for (size_t i = 0; i < n; ++i) {
+    ids[i] = static_cast<int32_t>((i * 7919 + 13) % model.config().vocab_size);
+  }
+  return ids;
+}
+
+// Anonymous memory of this process, MB; the pages of mapped files are not among it. 0: unknown.
+double ResidentMegabytes() {
+  std::ifstream status("/proc/self/status");
+  std::string key;
+  while (status >> key) {
+    if (key == "RssAnon:") {
+      double kilobytes = 0;
+      status >> kilobytes;
+      return kilobytes * 1024 / 1e6;
+    }
+  }
+  return 0;
+}
+
+// Bytes that one token reads and writes: every weight once (of an embedding that is not the head,
+// one row), and the state twice.
+uint64_t BytesPerToken(const Model& model) {
+  uint64_t bytes = 2 * model.StateFloats() * sizeof(float);
+  for (const Tensor& tensor : model.file().tensors()) {
+    if (model.config().tied_head || tensor.name != "embedding") bytes += tensor.data.size();
+  }
+  return bytes;
+}
+
+struct Measured {
+  Samples open_ms, prefill, decode, read_gb_s, fraction;
+  double resident_mb = 0, session_mb = 0;
+  size_t threads = 1;
+  Telemetry prefill_profile, decode_profile;
+};
+
+Result<double> FeedTimed(Session& session, std::span<const int32_t> ids) {
+  const auto start = std::chrono::steady_clock::now();
+  ADDER_RETURN_IF_ERROR(session.Feed(ids));
+  return Seconds(start);
+}
+
+Result<Measured> Measure(const Options& options, const Model& model) {
+  Measured m;
+  ADDER_ASSIGN_OR_RETURN(const SessionBuffer buffer,
+                         SessionBuffer::Create(model, {options.tile, options.threads}));
+  Session& session = buffer.session();
+  m.threads = session.threads();
+  ADDER_ASSIGN_OR_RETURN(const size_t session_bytes, Session::Bytes(model, {options.tile, 1}));
+  m.session_mb = static_cast<double>(session_bytes) / 1e6;
+  const std::vector<int32_t> prompt = Prompt(model, options.prompt);
+  const std::vector<int32_t> tokens = Prompt(model, options.tokens);
+  // Once unmeasured: brings the file's pages into memory, and the processor to speed.
+  ADDER_RETURN_IF_ERROR(session.Feed(std::span(tokens).first(std::min<size_t>(tokens.size(), 4))));
+  for (uint32_t repeat = 0; repeat < options.repeats; ++repeat) {
+    const double bandwidth = MeasureReadBandwidth(m.threads);
+    session.Reset();
+    if (options.profile) session.SetTelemetry(&m.prefill_profile);
+    ADDER_ASSIGN_OR_RETURN(const double prefill, FeedTimed(session, prompt));
+    if (options.profile) session.SetTelemetry(&m.decode_profile);
+    double decode = 0;
+    for (const int32_t& token : tokens) {
+      ADDER_ASSIGN_OR_RETURN(const double seconds, FeedTimed(session, {&token, 1}));
+      decode += seconds;
+    }
+    session.SetTelemetry(nullptr);
+    const double tokens_per_s = static_cast<double>(tokens.size()) / decode;
+    m.read_gb_s.Add(bandwidth);
+    m.prefill.Add(static_cast<double>(prompt.size()) / prefill);
+    m.decode.Add(tokens_per_s);
+    m.fraction.Add(static_cast<double>(BytesPerToken(model)) * tokens_per_s / 1e9 / bandwidth);
+  }
+  m.resident_mb = ResidentMegabytes();
+  return m;
+}
+
+Status MeasureOpening(const Options& options, const ModelOptions& model_options, Samples* open_ms) {
+  for (uint32_t repeat = 0; repeat < std::max(options.repeats, 5u); ++repeat) {
+    const auto start = std::chrono::steady_clock::now();
+    ADDER_ASSIGN_OR_RETURN(const auto model, Model::Open(options.model, model_options));
+    open_ms->Add(Seconds(start) * 1e3);
+  }
+  return {};
+}
+
+// One line per operation: its share of the time, what it read, what it computed, and how much of
+// the read bandwidth that is.
+std::string ProfileText(const char* title, const Telemetry& profile, double read_gb_s) {
+  uint64_t total = 0;
+  for (const OpTotals& op : profile.ops) total += op.nanoseconds;
+  std::string text = Format("\n%s\n  %-12s %7s %10s %10s %10s\n", title, "operation", "share",
+                            "GB/s", "of read", "GOP/s");
+  for (size_t i = 0; i < kOps; ++i) {
+    const OpTotals& op = profile.ops[i];
+    if (op.nanoseconds == 0) continue;
+    const double seconds = static_cast<double>(op.nanoseconds);
+    const double gb_s = static_cast<double>(op.bytes) / seconds;
+    text += Format("  %-12s %6.1f%% %10.1f %9.0f%% %10.1f\n", kOpNames[i],
+                   100.0 * seconds / static_cast<double>(total), gb_s, 100.0 * gb_s / read_gb_s,
+                   static_cast<double>(op.operations) / seconds);
+  }
+  return text;
+}
+
+void ProfileJson(const char* key, const Telemetry& profile, JsonWriter* json) {
+  json->Key(key);
+  json->BeginObject();
+  for (size_t i = 0; i < kOps; ++i) {
+    const OpTotals& op = profile.ops[i];
+    if (op.calls == 0) continue;
+    json->Key(kOpNames[i]);
+    json->BeginObject();
+    json->Member("calls", op.calls);
+    json->Member("seconds", static_cast<double>(op.nanoseconds) * 1e-9);
+    json->Member("bytes", op.bytes);
+    json->Member("operations", op.operations);
+    json->EndObject();
+  }
+  json->EndObject();
+}
+
+std::string Line(const char* name, const Samples& samples, const char* unit) {
+  return Format("%-15s %9.1f %s  (%.1f to %.1f)\n", name, samples.Median(), unit, samples.Min(),
+                samples.Max());
+}
+
+std::string Report(const Options& options, const Model& model, const Measured& m) {
+  if (!options.json) {
+    std::string text = Line("decode", m.decode, "tok/s") + Line("prefill", m.prefill, "tok/s");
+    text += Format("%-15s %9.1f MB: weights and twice the state\n", "bytes/token",
+                   static_cast<double>(BytesPerToken(model)) / 1e6);
+    text += Line("read bandwidth", m.read_gb_s, "GB/s");
+    text += Format("%-15s %9.0f %%  of it (%.0f to %.0f)\n", "decode uses",
+                   100 * m.fraction.Median(), 100 * m.fraction.Min(), 100 * m.fraction.Max());
+    text += Line("open", m.open_ms, "ms");
+    text += Format("%-15s %9.1f MB beside the file's pages, %.1f MB of it the session\n",
+                   "resident", m.resident_mb, m.session_mb);
+    text += Format(
+        "kernels %s, %zu thread%s, prompt %u, %u tokens, medians of %u (lowest to highest)\n",
+        model.kernels().name, m.threads, m.threads == 1 ? "" : "s", options.prompt, options.tokens,
+        options.repeats);
+    if (options.profile) {
+      text += ProfileText("decode", m.decode_profile, m.read_gb_s.Median());
+      text += ProfileText("prefill", m.prefill_profile, m.read_gb_s.Median());
+    }
+    return text;
+  }
+  JsonWriter json;
+  json.BeginObject();
+  json.Member("model", options.model);
+  json.Member("isa", model.kernels().name);
+  json.Member("threads", m.threads);
+  json.Member("decode_tokens_per_s", m.decode.Median());
+  json.Member("decode_tokens_per_s_min", m.decode.Min());
+  json.Member("decode_tokens_per_s_max", m.decode.Max());
+  json.Member("prefill_tokens_per_s", m.prefill.Median());
+  json.Member("prefill_tokens_per_s_min", m.prefill.Min());
+  json.Member("prefill_tokens_per_s_max", m.prefill.Max());
+  json.Member("bytes_per_token", BytesPerToken(model));
+  json.Member("read_bandwidth_gb_s", m.read_gb_s.Median());
+  json.Member("bandwidth_fraction", m.fraction.Median());
+  json.Member("open_ms", m.open_ms.Median());
+  json.Member("resident_mb", m.resident_mb);
+  json.Member("session_mb", m.session_mb);
+  if (options.profile) {
+    ProfileJson("decode_profile", m.decode_profile, &json);
+    ProfileJson("prefill_profile", m.prefill_profile, &json);
+  }
+  json.EndObject();
+  return json.Text();
+}
+
+Result<int> Run(const Options& options) {
+  if (options.bandwidth && options.model.empty()) {
+    const double gb_s = MeasureReadBandwidth(options.threads);
+    JsonWriter json;
+    json.BeginObject();
+    json.Member("read_bandwidth_gb_s", gb_s);
+    json.EndObject();
+    ADDER_RETURN_IF_ERROR(
+        Print(options.json ? json.Text() : Format("read bandwidth %9.1f GB/s\n", gb_s)));
+    return 0;
+  }
+  if (options.model.empty()) return Status(Code::kInvalidArgument, "bench needs a MODEL");
+  const ModelOptions model_options = {.isa = options.isa};
+  Samples open_ms;
+  ADDER_RETURN_IF_ERROR(MeasureOpening(options, model_options, &open_ms));
+  ADDER_ASSIGN_OR_RETURN(const auto model, Model::Open(options.model, model_options));
+  ADDER_ASSIGN_OR_RETURN(Measured measured, Measure(options, *model));
+  measured.open_ms = open_ms;
+  ADDER_RETURN_IF_ERROR(Print(Report(options, *model, measured)));
+  return 0;
+}
+
+}  // namespace
+
+void AddBench(CLI::App* app, Action* action) {
+  CLI::App* command = app->add_subcommand("bench", "Measure how fast a model runs here");
+  auto options = std::make_shared<Options>();
+  AddText(command, "MODEL", "", &options->model, "Model file");
+  AddNumber(command, "--prompt", "N (512)", &options->prompt, "Tokens of the prompt",
+            {1u, 1u << 20});
+  AddNumber(command, "-n,--tokens", "N (64)", &options->tokens, "Tokens behind it, one by one",
+            {1u, 1u << 20});
+  AddNumber(command, "--repeats", "N (5)", &options->repeats, "Times that all is measured",
+            {1u, 1000u});
+  AddNumber(command, "--threads", "N (1)", &options->threads, "Threads of the session",
+            {1u, kMaxThreads});
+  AddNumber(command, "--tile", "N (64)", &options->tile,
+            "Tokens of the prompt that go through a layer together", {1u, kMaxTile});
+  AddIsa(command, &options->isa);
+  command->add_flag("--bandwidth", options->bandwidth,
+                    "Without MODEL: measure the read bandwidth only");
+  command->add_flag("--profile", options->profile, "Also what each operation takes");
+  command->add_flag("--json", options->json, "Print the result as JSON");
+  command->footer(
+      "Examples:\n"
+      "  taskset -c 0 adder bench model.adder\n"
+      "  adder synth --like mamba-2.8b --type q4 -o m.adder && adder bench m.adder --profile\n"
+      "\n"
+      "Decoding reads every weight once per token, so its limit is the read bandwidth. That is\n"
+      "measured before each repeat (1 GiB, the better of a plain and a four-stream loop). The "
+      "model\n"
+      "is warm: opened and run once before. --profile times the calling thread.");
+  command->callback([=] { *action = [options] { return Run(*options); }; });
+}
+
+}  // namespace adder::cli
