@@ -154,15 +154,23 @@ TEST(KernelsDispatch, DetectedFeaturesAreThoseOfTheCompiler) {
 #if defined(__linux__)
   const bool dotprod = (getauxval(AT_HWCAP) & 1ul << 20) != 0;
   const bool i8mm = (getauxval(AT_HWCAP2) & 1ul << 13) != 0;
-  if (dotprod) EXPECT_NE(features & kCpuDotProd, 0u);
+  if (dotprod) {
+    EXPECT_NE(features & kCpuDotProd, 0u);
+  }
   EXPECT_EQ((features & kCpuI8mm) != 0, i8mm);
 #endif
   // What test.sh emulates.
   const char* emulated = std::getenv("QEMU_CPU");
   const std::string cpu = emulated == nullptr ? "" : emulated;
-  if (cpu == "cortex-a72") EXPECT_EQ(CpuFeatureNames(features), "neon");
-  if (cpu == "cortex-a76") EXPECT_EQ(CpuFeatureNames(features), "neon+dotprod");
-  if (cpu == "max") EXPECT_EQ(CpuFeatureNames(features), "neon+dotprod+i8mm");
+  if (cpu == "cortex-a72") {
+    EXPECT_EQ(CpuFeatureNames(features), "neon");
+  }
+  if (cpu == "cortex-a76") {
+    EXPECT_EQ(CpuFeatureNames(features), "neon+dotprod");
+  }
+  if (cpu == "max") {
+    EXPECT_EQ(CpuFeatureNames(features), "neon+dotprod+i8mm");
+  }
 #endif
   RecordProperty("features", CpuFeatureNames(features));
 }
