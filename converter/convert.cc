@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cmath>
+#include <map>
 #include <memory>
 
 #include "converter/checkpoint.h"
@@ -46,43 +47,13 @@ class SourceHash {
 // The bytes of one tensor as they lie in the file.
 Result<std::vector<uint8_t>> Pack(DType type, const std::vector<uint64_t>& shape,
                                   std::span<const float> values) {
-  if (type == DType::kF32) {
-    const auto* bytes = reinterpret_cast<const uint8_t*>(values.data());
-    return std::vector<uint8_t>(bytes, bytes + values.size_bytes());
-  }
+  if (type == DType::kF32) return ArrayBytes(values);
   std::vector<uint8_t> packed(MatrixBytes(type, shape[0], shape[1]));
   ADDER_RETURN_IF_ERROR(PackMatrix(type, {shape[0], shape[1]}, values, {}, packed));
   return packed;
 }
 
-Status WriteTensors(const Checkpoint& checkpoint, const ConvertOptions& options, ModelPlan* plan,
-                    ModelWriter* writer, ConvertReport* report, SourceHash* hash) {
-  uint64_t total = 0;
-  for (const PlannedTensor& tensor : plan->tensors) total += Elements(tensor.shape);
-  TensorLoader loader(checkpoint);
-  for (const TensorSpec& spec : writer->tensors()) {
-    const auto planned = std::find_if(plan->tensors.begin(), plan->tensors.end(),
-                                      [&](const PlannedTensor& t) { return t.name == spec.name; });
-    if (options.progress && !options.progress({report->weights, total, spec.name})) {
-      return Status(Code::kCancelled, "conversion cancelled");
-    }
-    ADDER_ASSIGN_OR_RETURN(const FloatView view, planned->load(loader));
-    if (!std::all_of(view.values.begin(), view.values.end(),
-                     [](float v) { return std::isfinite(v); })) {
-      return Error(Code::kCorruptFile, "%s: a value overflows float32", spec.name.c_str());
-    }
-    hash->Add(spec.name, view.values);
-    auto packed = Pack(spec.dtype, spec.shape, view.values);
-    if (!packed.ok()) return Annotate(packed.status(), spec.name);
-    ADDER_RETURN_IF_ERROR(writer->Append(*packed));
-    report->weights += view.values.size();
-  }
-  if (options.progress) options.progress({report->weights, total, ""});
-  return {};
-}
-
-}  // namespace
-
+// The format in which a tensor of this role is stored.
 DType StoredType(Role role, WeightType type) {
   if (role == Role::kArray) return DType::kF32;
   switch (type) {
@@ -98,11 +69,43 @@ DType StoredType(Role role, WeightType type) {
   return DType::kF32;
 }
 
+}  // namespace
+
 const char* WeightTypeName(WeightType type) {
   for (const auto& [value, name] : kWeightTypes) {
     if (value == type) return name;
   }
   return "unknown";
+}
+
+std::vector<uint8_t> ArrayBytes(std::span<const float> values) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(values.data());
+  return std::vector<uint8_t>(bytes, bytes + values.size_bytes());
+}
+
+Result<ModelWriter> WriteTensors(const ModelPlan& plan, const std::string& output,
+                                 const ConvertOptions& options, const MakeTensor& make,
+                                 ConvertReport* report) {
+  std::vector<TensorSpec> specs;
+  std::map<std::string, const PlannedTensor*> planned;
+  uint64_t total = 0;
+  for (const PlannedTensor& tensor : plan.tensors) {
+    specs.push_back({tensor.name, StoredType(tensor.role, options.type), tensor.shape});
+    planned[tensor.name] = &tensor;
+    total += Elements(tensor.shape);
+  }
+  ADDER_ASSIGN_OR_RETURN(ModelWriter writer, ModelWriter::Create(output, std::move(specs)));
+  for (const TensorSpec& spec : writer.tensors()) {
+    if (options.progress && !options.progress({report->weights, total, spec.name})) {
+      return Status(Code::kCancelled, "cancelled");
+    }
+    const auto bytes = make(*planned[spec.name], spec.dtype);
+    if (!bytes.ok()) return Annotate(bytes.status(), spec.name);
+    ADDER_RETURN_IF_ERROR(writer.Append(*bytes));
+    report->weights += Elements(spec.shape);
+  }
+  if (options.progress) options.progress({report->weights, total, ""});
+  return writer;
 }
 
 Result<ConvertReport> Convert(const std::string& source, const std::string& output,
@@ -132,14 +135,21 @@ Result<ConvertReport> Convert(const std::string& source, const std::string& outp
     return Annotate(Status(Code::kUnsupported, readable.status().message()), source);
   }
 
-  std::vector<TensorSpec> specs;
-  for (const PlannedTensor& tensor : plan.tensors) {
-    specs.push_back({tensor.name, StoredType(tensor.role, options.type), tensor.shape});
-  }
-  ADDER_ASSIGN_OR_RETURN(ModelWriter writer, ModelWriter::Create(output, std::move(specs)));
   ConvertReport report;
   SourceHash hash;
-  ADDER_RETURN_IF_ERROR(WriteTensors(checkpoint, options, &plan, &writer, &report, &hash));
+  TensorLoader loader(checkpoint);
+  const auto load_and_pack = [&](const PlannedTensor& tensor,
+                                 DType format) -> Result<std::vector<uint8_t>> {
+    ADDER_ASSIGN_OR_RETURN(const FloatView view, tensor.load(loader));
+    if (!std::all_of(view.values.begin(), view.values.end(),
+                     [](float v) { return std::isfinite(v); })) {
+      return Status(Code::kCorruptFile, "a value overflows float32");
+    }
+    hash.Add(tensor.name, view.values);
+    return Pack(format, tensor.shape, view.values);
+  };
+  ADDER_ASSIGN_OR_RETURN(ModelWriter writer,
+                         WriteTensors(plan, output, options, load_and_pack, &report));
 
   plan.config.type = WeightTypeName(options.type);
   plan.config.provenance = {{"converter", "adder " ADDER_VERSION}, {"source_hash", hash.Text()}};

@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "converter/model_writer.h"
 #include "converter/plan.h"
 #include "runtime/model_config.h"
 #include "runtime/status.h"
@@ -45,9 +47,23 @@ struct ConvertReport {
 Result<ConvertReport> Convert(const std::string& source, const std::string& output,
                               const ConvertOptions& options);
 
+// ---- What Convert and Synthesize share.
+
 // The name in kWeightTypes.
 const char* WeightTypeName(WeightType type);
-// The format in which a tensor of this role is stored.
-DType StoredType(Role role, WeightType type);
+
+// Makes the bytes of a tensor as they lie in the file, in the format that its role and the options
+// call for.
+using MakeTensor =
+    std::function<Result<std::vector<uint8_t>>(const PlannedTensor& tensor, DType format)>;
+
+// Creates `output` and writes the tensors of `plan` in the order of the file, one at a time; the
+// caller finishes the file. Counts weights in `report`.
+Result<ModelWriter> WriteTensors(const ModelPlan& plan, const std::string& output,
+                                 const ConvertOptions& options, const MakeTensor& make,
+                                 ConvertReport* report);
+
+// The bytes of an array.
+std::vector<uint8_t> ArrayBytes(std::span<const float> values);
 
 }  // namespace adder

@@ -201,36 +201,15 @@ Result<ConvertReport> Synthesize(const std::string& name, const std::string& out
   const SynthCheckpoint synth(*shape);
   ADDER_ASSIGN_OR_RETURN(const Checkpoint checkpoint, synth.Make());
   ADDER_ASSIGN_OR_RETURN(ModelPlan plan, PlanModel(checkpoint, ""));
-  std::vector<TensorSpec> specs;
-  std::map<std::string, const PlannedTensor*> planned;
   ConvertReport report;
-  uint64_t total = 0;
-  for (const PlannedTensor& tensor : plan.tensors) {
-    specs.push_back({tensor.name, StoredType(tensor.role, options.type), tensor.shape});
-    planned[tensor.name] = &tensor;
-    uint64_t elements = 1;
-    for (const uint64_t dim : tensor.shape) elements *= dim;
-    total += elements;
-  }
-  ADDER_ASSIGN_OR_RETURN(ModelWriter writer, ModelWriter::Create(output, std::move(specs)));
   TensorLoader loader(checkpoint);
   uint64_t seed = 0;
-  for (const TensorSpec& spec : writer.tensors()) {
-    if (options.progress && !options.progress({report.weights, total, spec.name})) {
-      return Status(Code::kCancelled, "cancelled");
-    }
-    if (IsMatrix(spec.dtype)) {
-      ADDER_ASSIGN_OR_RETURN(const std::vector<uint8_t> packed,
-                             RandomMatrix(spec.dtype, spec.shape[0], spec.shape[1], ++seed));
-      ADDER_RETURN_IF_ERROR(writer.Append(packed));
-      report.weights += spec.shape[0] * spec.shape[1];
-    } else {
-      ADDER_ASSIGN_OR_RETURN(const FloatView view, planned[spec.name]->load(loader));
-      const auto* bytes = reinterpret_cast<const uint8_t*>(view.values.data());
-      ADDER_RETURN_IF_ERROR(writer.Append({bytes, view.values.size_bytes()}));
-      report.weights += view.values.size();
-    }
-  }
+  const auto make = [&](const PlannedTensor& tensor, DType format) -> Result<std::vector<uint8_t>> {
+    if (IsMatrix(format)) return RandomMatrix(format, tensor.shape[0], tensor.shape[1], ++seed);
+    ADDER_ASSIGN_OR_RETURN(const FloatView view, tensor.load(loader));
+    return ArrayBytes(view.values);
+  };
+  ADDER_ASSIGN_OR_RETURN(ModelWriter writer, WriteTensors(plan, output, options, make, &report));
   plan.config.bos = 0;
   plan.config.eos = {};
   plan.config.type = WeightTypeName(options.type);

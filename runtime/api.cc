@@ -34,6 +34,7 @@ Result<adder::SessionOptions> SessionOptionsOf(const adder_session_options* opti
                          ReadOptions(options, "adder_session_options"));
   adder::SessionOptions out;
   if (copy.tile != 0) out.tile = copy.tile;
+  if (copy.threads != 0) out.threads = copy.threads;
   return out;
 }
 

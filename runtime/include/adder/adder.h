@@ -150,8 +150,9 @@ typedef struct adder_session adder_session;
 
 typedef struct adder_session_options {
   size_t struct_size;
-  uint32_t tile; /* prompt tokens that pass a layer together: speed against scratch memory; 0: 64.
-                    Results do not depend on it. */
+  uint32_t tile; /* prompt tokens that pass a layer together: speed against scratch memory; 0: 64 */
+  uint32_t threads; /* that share the work, the caller's included, at most as many as processors;
+                       0: 1. Results depend on neither. */
 } adder_session_options;
 
 ADDER_API adder_status adder_session_create(const adder_model* model,
