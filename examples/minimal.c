@@ -11,7 +11,7 @@ static int show(void* user, const char* text, size_t text_bytes, int32_t token) 
 }
 
 static int fail(const adder_error* error) {
-  fprintf(stderr, "%s: %s\n", adder_status_name(error->code), error->message);
+  fprintf(stderr, "%s: %s\n", adder_status_name((int)error->code), error->message);
   return 1;
 }
 
