@@ -26,5 +26,5 @@ if [ ! -e "$model" ] || [ -n "$(find "$source" "$adder" -newer "$model" -print -
   "$adder" convert "$source" -o "$model" --type q8
 fi
 
-printf '\n$ %s run %s -p "%s" -n 200 --temperature 0.8 --seed 7\n\n' "$adder" "$model" "$prompt"
-exec "$adder" run "$model" -p "$prompt" -n 200 --temperature 0.8 --seed 7
+printf '\n$ %s run %s -p "%s" -n 200 --temperature 0.6 --seed 3\n\n' "$adder" "$model" "$prompt"
+exec "$adder" run "$model" -p "$prompt" -n 200 --temperature 0.6 --seed 3
