@@ -2,17 +2,16 @@
 #include "converter/convert.h"
 
 #include <cinttypes>
-#include <fstream>
 #include <memory>
 
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/json_writer.h"
+#include "cli/model_output.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/summary.h"
-#include "runtime/model_file.h"
 
 namespace adder::cli {
 namespace {
@@ -21,27 +20,6 @@ struct Options {
   std::string source, output, type = "q8", family;
   bool json = false, quiet = false;
 };
-
-// An earlier result may be replaced; a slip of the hand shall not cost a checkpoint.
-Status CheckReplaceable(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  char magic[sizeof(kFileMagic)] = {};
-  file.read(magic, sizeof(magic));
-  if (file.gcount() == 0) return {};  // not there, not readable or empty
-  if (std::equal(std::begin(magic), std::end(magic), std::begin(kFileMagic),
-                 [](char a, uint8_t b) { return static_cast<uint8_t>(a) == b; })) {
-    return {};
-  }
-  return Error(Code::kInvalidArgument, "%s: exists and is no Adder model; remove it first",
-               path.c_str());
-}
-
-WeightType FindType(const std::string& name) {
-  for (const auto& [type, type_name] : kWeightTypes) {
-    if (name == type_name) return type;
-  }
-  return WeightType::kQ8;  // not reached: the parser has checked
-}
 
 std::string Report(const Options& options, const ModelSummary& model, double seconds,
                    const std::vector<std::string>& warnings) {
@@ -66,7 +44,7 @@ Result<int> Run(const Options& options) {
   ADDER_RETURN_IF_ERROR(CheckReplaceable(options.output));
   Progress progress(Progress::StyleOf(options.quiet));
   ConvertOptions convert;
-  convert.type = FindType(options.type);
+  convert.type = FindWeightType(options.type);
   convert.family = options.family;
   convert.progress = [&](const ConvertProgress& p) {
     progress.Update(p.weights_done, p.weights_total, p.tensor);

@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/model_output.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/progress.h"
@@ -19,11 +20,10 @@ struct Options {
 
 Result<int> Run(const Options& options) {
   CatchInterrupts();
+  ADDER_RETURN_IF_ERROR(CheckReplaceable(options.output));
   Progress progress(Progress::StyleOf(options.quiet));
   ConvertOptions convert;
-  for (const auto& [type, name] : kWeightTypes) {
-    if (options.type == name) convert.type = type;
-  }
+  convert.type = FindWeightType(options.type);
   convert.progress = [&](const ConvertProgress& p) {
     progress.Update(p.weights_done, p.weights_total, p.tensor);
     return !Interrupted();

@@ -419,6 +419,22 @@ class LogitsTest(CliTest):
         self.assertFalse(out.exists())
 
 
+class SynthAndBenchTest(CliTest):
+    def test_spares_other_files(self):
+        other = self.dir / "not-a-model.txt"
+        other.write_text("important")
+        self.fails(2, "no Adder model", "synth", "--like", "mamba-130m", "-o", other)
+        self.assertEqual(other.read_text(), "important")
+        self.fails(2, "known are mamba-130m", "synth", "--like", "gpt", "-o", self.dir / "x.adder")
+
+    def test_bench(self):
+        result = self.ok("bench", self.tiny, "--prompt", 8, "-n", 2, "--repeats", 1, "--json")
+        figures = json.loads(result.stdout)
+        for key in ("decode_tokens_per_s", "prefill_tokens_per_s", "bytes_per_token",
+                    "read_bandwidth_gb_s", "bandwidth_fraction", "open_ms", "resident_mb"):
+            self.assertGreater(figures[key], 0, key)
+
+
 class TokenizeTest(CliTest):
     def test_round_trip(self):
         text = "Once upon a time\n<|im_end|> caf\u00e9 \U0001f600"
