@@ -18,18 +18,13 @@ constexpr size_t kWordsPerLine = 8;
 // Vectors of 64 bytes, whatever registers the compiler has for them.
 typedef uint64_t Line __attribute__((vector_size(64)));
 
-// Adds up lines in `streams` equal parts of [begin, end) side by side, fetching ahead.
+// Adds up the lines of `streams` equal parts of [begin, end) side by side.
 template <size_t kStreams>
 uint64_t Read(const Line* begin, const Line* end) {
-  constexpr size_t kAhead = 48;  // lines, 3 KiB
   const size_t part = static_cast<size_t>(end - begin) / kStreams;
   Line sums[kStreams] = {};
   for (size_t i = 0; i < part; ++i) {
-    for (size_t s = 0; s < kStreams; ++s) {
-      const Line* line = begin + s * part + i;
-      __builtin_prefetch(line + kAhead);
-      sums[s] += *line;
-    }
+    for (size_t s = 0; s < kStreams; ++s) sums[s] += begin[s * part + i];
   }
   Line total = {};
   for (const Line& sum : sums) total += sum;

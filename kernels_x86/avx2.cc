@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #include "kernels_x86/math_avx2.h"
+#include "kernels_x86/prefetch.h"
 #include "runtime/kernels.h"
 
 namespace adder {
@@ -11,14 +12,6 @@ namespace {
 constexpr size_t kHalves = 2;
 constexpr size_t kWidth = 8;
 static_assert(kLanes == kHalves * kWidth && kGroup == 32);
-
-// How far ahead of its use a stream of weights is fetched, bytes. Hardware prefetchers stop at
-// pages; this does not. Never faults, so it may run past the end.
-constexpr size_t kPrefetch = 1024;
-
-inline void Prefetch(const void* stream) {
-  _mm_prefetch(static_cast<const char*>(stream) + kPrefetch, _MM_HINT_T0);
-}
 
 inline __m256i LoadInts(const void* p) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(p));
@@ -102,14 +95,16 @@ void QuantizeRow(const float* x, size_t n, int8_t* values, float* scales, int32_
 // ---- matmul_q8, matmul_q4
 //
 // A tile is kBlocks row blocks, a group of each in turn, times kTokens tokens. Weights are loaded
-// once for all its tokens, and those of a row block stay in the caches while the tiles of a prompt
-// go over it. A single token takes four row blocks: one core gets more out of memory with four
-// streams than with one (25% on Zen 5).
+// once for all its tokens, and stay in the caches while the tiles of a prompt go over them. A
+// single token takes four row blocks: one core reads more from four streams than from one (25% on
+// Zen 5).
 
-constexpr size_t kStreams = 4;
+constexpr size_t kStreamsQ8 = 4, kStreamsQ4 = 4, kStreamsFloat = 4;
+// How far ahead streams are fetched, bytes.
+constexpr size_t kAheadQ8 = 1536, kAheadQ4 = 1024, kAheadScales = 192, kAheadFloat = 1536;
 
 template <size_t kBlocks, size_t kTokens>
-void TileQ8(const int8_t* w, const float* row_scales, size_t groups, const int8_t* a,
+void TileQ8(const int8_t* w, const float* row_scales, size_t apart, size_t groups, const int8_t* a,
             const float* a_scales, float* y, size_t y_stride) {
   const __m256i ones = _mm256_set1_epi16(1);
   __m256 acc[kBlocks][kTokens][kHalves];
@@ -119,11 +114,11 @@ void TileQ8(const int8_t* w, const float* row_scales, size_t groups, const int8_
   for (size_t g = 0; g < groups; ++g, a += kGroup) {
 #pragma GCC unroll 4  // or sums stay in memory
     for (size_t b = 0; b < kBlocks; ++b) {
-      const int8_t* column = w + (b * groups + g) * kGroup * kLanes;
+      const int8_t* column = w + (b * apart * groups + g) * kGroup * kLanes;
       __m256i dot[kTokens][kHalves];
       for (auto& token : dot) token[0] = token[1] = _mm256_setzero_si256();
       for (size_t k = 0; k < kGroup; k += 4, column += 4 * kLanes) {
-        if constexpr (kTokens == 1) Prefetch(column);
+        if constexpr (kTokens == 1) Prefetch(column, kAheadQ8);
         const __m256i w0 = LoadInts(column);
         const __m256i w1 = LoadInts(column + 32);
         const __m256i abs0 = _mm256_abs_epi8(w0);
@@ -150,7 +145,7 @@ void TileQ8(const int8_t* w, const float* row_scales, size_t groups, const int8_
   for (size_t b = 0; b < kBlocks; ++b) {
     for (size_t t = 0; t < kTokens; ++t) {
       for (size_t h = 0; h < kHalves; ++h) {
-        const size_t row = b * kLanes + h * kWidth;
+        const size_t row = b * apart * kLanes + h * kWidth;
         _mm256_storeu_ps(y + t * y_stride + row,
                          _mm256_mul_ps(Load(row_scales + row), acc[b][t][h]));
       }
@@ -159,7 +154,7 @@ void TileQ8(const int8_t* w, const float* row_scales, size_t groups, const int8_
 }
 
 template <size_t kBlocks, size_t kTokens>
-void TileQ4(const uint8_t* w, const uint16_t* scales, size_t groups, const int8_t* a,
+void TileQ4(const uint8_t* w, const uint16_t* scales, size_t apart, size_t groups, const int8_t* a,
             const float* a_scales, const int32_t* a_sums, float* y, size_t y_stride) {
   const __m256i ones = _mm256_set1_epi16(1);
   const __m256i low_bits = _mm256_set1_epi8(15);
@@ -170,14 +165,14 @@ void TileQ4(const uint8_t* w, const uint16_t* scales, size_t groups, const int8_
   for (size_t g = 0; g < groups; ++g, a += kGroup) {
 #pragma GCC unroll 4  // or sums stay in memory
     for (size_t b = 0; b < kBlocks; ++b) {
-      const uint8_t* column = w + (b * groups + g) * (kGroup / 2) * kLanes;
-      const uint16_t* group_scales = scales + (b * groups + g) * kLanes;
-      if constexpr (kTokens == 1) Prefetch(group_scales);
+      const uint8_t* column = w + (b * apart * groups + g) * (kGroup / 2) * kLanes;
+      const uint16_t* group_scales = scales + (b * apart * groups + g) * kLanes;
+      if (kTokens == 1 && g % 2 == 0) Prefetch(group_scales, kAheadScales);
       // Eight pairs of products, each at most 2 * 15 * 127, fit 16 bits: one widening per group.
       __m256i dot[kTokens][kHalves];
       for (auto& token : dot) token[0] = token[1] = _mm256_setzero_si256();
       for (size_t k = 0; k < kGroup / 2; k += 4, column += 4 * kLanes) {
-        if constexpr (kTokens == 1) Prefetch(column);
+        if constexpr (kTokens == 1) Prefetch(column, kAheadQ4);
         __m256i low[kHalves], high[kHalves];
         for (size_t h = 0; h < kHalves; ++h) {
           const __m256i packed = LoadInts(column + h * 32);
@@ -209,7 +204,7 @@ void TileQ4(const uint8_t* w, const uint16_t* scales, size_t groups, const int8_
   for (size_t b = 0; b < kBlocks; ++b) {
     for (size_t t = 0; t < kTokens; ++t) {
       for (size_t h = 0; h < kHalves; ++h) {
-        _mm256_storeu_ps(y + t * y_stride + b * kLanes + h * kWidth, acc[b][t][h]);
+        _mm256_storeu_ps(y + t * y_stride + b * apart * kLanes + h * kWidth, acc[b][t][h]);
       }
     }
   }
@@ -217,14 +212,12 @@ void TileQ4(const uint8_t* w, const uint16_t* scales, size_t groups, const int8_
 
 void MatmulQ8(const int8_t* weights, const float* row_scales, size_t row_blocks, size_t groups,
               const QuantizedRows* x, size_t tokens, float* y, size_t y_stride) {
-  size_t b = 0;
-  if (tokens == 1) {
-    for (; row_blocks - b >= kStreams; b += kStreams) {
-      TileQ8<kStreams, 1>(weights + b * groups * kGroup * kLanes, row_scales + b * kLanes, groups,
-                          x->values, x->scales, y + b * kLanes, y_stride);
-    }
+  const size_t apart = tokens == 1 ? row_blocks / kStreamsQ8 : 0;
+  for (size_t b = 0; b < apart; ++b) {
+    TileQ8<kStreamsQ8, 1>(weights + b * groups * kGroup * kLanes, row_scales + b * kLanes, apart,
+                          groups, x->values, x->scales, y + b * kLanes, y_stride);
   }
-  for (; b < row_blocks; ++b) {
+  for (size_t b = apart * kStreamsQ8; b < row_blocks; ++b) {
     const int8_t* w = weights + b * groups * kGroup * kLanes;
     const float* s = row_scales + b * kLanes;
     for (size_t t = 0; t < tokens;) {
@@ -233,7 +226,7 @@ void MatmulQ8(const int8_t* weights, const float* row_scales, size_t row_blocks,
       float* out = y + t * y_stride + b * kLanes;
       const size_t count = tokens - t >= 4 ? 4 : tokens - t >= 2 ? 2 : 1;
       const auto tile = count == 4 ? TileQ8<1, 4> : count == 2 ? TileQ8<1, 2> : TileQ8<1, 1>;
-      tile(w, s, groups, a, a_scales, out, y_stride);
+      tile(w, s, 1, groups, a, a_scales, out, y_stride);
       t += count;
     }
   }
@@ -241,15 +234,13 @@ void MatmulQ8(const int8_t* weights, const float* row_scales, size_t row_blocks,
 
 void MatmulQ4(const uint8_t* weights, const uint16_t* scales, size_t row_blocks, size_t groups,
               const QuantizedRows* x, size_t tokens, float* y, size_t y_stride) {
-  size_t b = 0;
-  if (tokens == 1) {
-    for (; row_blocks - b >= kStreams; b += kStreams) {
-      TileQ4<kStreams, 1>(weights + b * groups * (kGroup / 2) * kLanes,
-                          scales + b * groups * kLanes, groups, x->values, x->scales, x->sums,
-                          y + b * kLanes, y_stride);
-    }
+  const size_t apart = tokens == 1 ? row_blocks / kStreamsQ4 : 0;
+  for (size_t b = 0; b < apart; ++b) {
+    TileQ4<kStreamsQ4, 1>(weights + b * groups * (kGroup / 2) * kLanes,
+                          scales + b * groups * kLanes, apart, groups, x->values, x->scales,
+                          x->sums, y + b * kLanes, y_stride);
   }
-  for (; b < row_blocks; ++b) {
+  for (size_t b = apart * kStreamsQ4; b < row_blocks; ++b) {
     const uint8_t* w = weights + b * groups * (kGroup / 2) * kLanes;
     const uint16_t* s = scales + b * groups * kLanes;
     for (size_t t = 0; t < tokens;) {
@@ -259,7 +250,7 @@ void MatmulQ4(const uint8_t* weights, const uint16_t* scales, size_t row_blocks,
       float* out = y + t * y_stride + b * kLanes;
       const size_t count = tokens - t >= 4 ? 4 : tokens - t >= 2 ? 2 : 1;
       const auto tile = count == 4 ? TileQ4<1, 4> : count == 2 ? TileQ4<1, 2> : TileQ4<1, 1>;
-      tile(w, s, groups, a, a_scales, a_sums, out, y_stride);
+      tile(w, s, 1, groups, a, a_scales, a_sums, out, y_stride);
       t += count;
     }
   }
@@ -270,16 +261,16 @@ void MatmulQ4(const uint8_t* weights, const uint16_t* scales, size_t row_blocks,
 // Each output is one chain of fmaf; several row blocks or tokens at a time hide its latency.
 
 template <size_t kBlocks, size_t kTokens, typename Weight>
-void TileFloat(const Weight* w, size_t cols, const float* x, size_t x_stride, float* y,
-               size_t y_stride) {
+void TileFloat(const Weight* w, size_t apart, size_t cols, const float* x, size_t x_stride,
+               float* y, size_t y_stride) {
   __m256 acc[kBlocks][kTokens][kHalves];
   for (auto& block : acc) {
     for (auto& token : block) token[0] = token[1] = _mm256_setzero_ps();
   }
   for (size_t k = 0; k < cols; ++k, w += kLanes) {
     for (size_t b = 0; b < kBlocks; ++b) {
-      const Weight* column = w + b * cols * kLanes;
-      if constexpr (kTokens == 1) Prefetch(column);
+      const Weight* column = w + b * apart * cols * kLanes;
+      if constexpr (kTokens == 1) Prefetch(column, kAheadFloat);
       for (size_t h = 0; h < kHalves; ++h) {
         const __m256 weight = Load(column + h * kWidth);
         for (size_t t = 0; t < kTokens; ++t) {
@@ -291,7 +282,7 @@ void TileFloat(const Weight* w, size_t cols, const float* x, size_t x_stride, fl
   for (size_t b = 0; b < kBlocks; ++b) {
     for (size_t t = 0; t < kTokens; ++t) {
       for (size_t h = 0; h < kHalves; ++h) {
-        _mm256_storeu_ps(y + t * y_stride + b * kLanes + h * kWidth, acc[b][t][h]);
+        _mm256_storeu_ps(y + t * y_stride + b * apart * kLanes + h * kWidth, acc[b][t][h]);
       }
     }
   }
@@ -300,22 +291,21 @@ void TileFloat(const Weight* w, size_t cols, const float* x, size_t x_stride, fl
 template <typename Weight>
 void MatmulFloat(const Weight* weights, size_t row_blocks, size_t cols, const float* x,
                  size_t x_stride, size_t tokens, float* y, size_t y_stride) {
-  for (size_t b = 0; b < row_blocks;) {
+  const size_t apart = tokens == 1 ? row_blocks / kStreamsFloat : 0;
+  for (size_t b = 0; b < apart; ++b) {
+    TileFloat<kStreamsFloat, 1>(weights + b * cols * kLanes, apart, cols, x, x_stride,
+                                y + b * kLanes, y_stride);
+  }
+  for (size_t b = apart * kStreamsFloat; b < row_blocks; ++b) {
     const Weight* w = weights + b * cols * kLanes;
     float* out = y + b * kLanes;
-    if (tokens == 1 && row_blocks - b >= 4) {
-      TileFloat<4, 1>(w, cols, x, x_stride, out, y_stride);
-      b += 4;
-      continue;
-    }
     size_t t = 0;
     for (; tokens - t >= 4; t += 4) {
-      TileFloat<1, 4>(w, cols, x + t * x_stride, x_stride, out + t * y_stride, y_stride);
+      TileFloat<1, 4>(w, 1, cols, x + t * x_stride, x_stride, out + t * y_stride, y_stride);
     }
     for (; t < tokens; ++t) {
-      TileFloat<1, 1>(w, cols, x + t * x_stride, x_stride, out + t * y_stride, y_stride);
+      TileFloat<1, 1>(w, 1, cols, x + t * x_stride, x_stride, out + t * y_stride, y_stride);
     }
-    ++b;
   }
 }
 

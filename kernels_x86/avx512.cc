@@ -1,5 +1,6 @@
 // Kernels for AVX-512 (F, BW, DQ, VL) with VNNI. kLanes rows or channels are one register.
 #include "kernels_x86/math_avx512.h"
+#include "kernels_x86/prefetch.h"
 #include "kernels_x86/scan_avx512.h"
 #include "runtime/kernels.h"
 
@@ -57,36 +58,42 @@ void QuantizeRow(const float* x, size_t n, int8_t* values, float* scales, int32_
 //
 // A tile is kBlocks row blocks times kTokens tokens, at most 2 x 6: 12 integer and 12 float sums of
 // 32 registers. Two row blocks share each broadcast of activations, which keeps the loads below
-// two per two products; all tokens share the loaded, unpacked weights. A single token takes four
-// row blocks at a time: one core gets more out of memory with four streams than with one (12% on
-// Zen 5).
+// two per two products; all tokens share the loaded, unpacked weights.
+//
+// The row blocks of a tile lie `apart` row blocks from each other, in as many equal parts of the
+// matrix, so that a matrix is read in kBlocks long streams: memory gives one core more through
+// several streams than through one, and streams that end with each tile cost as much as they gain.
+// A single token takes as many streams as are fastest (on Zen 5, DDR5: 94% of the read bandwidth
+// for q8, 90% for q4, which has a stream of scales beside each of weights).
 //
 // vpdpbusd multiplies unsigned by signed bytes. The unsigned ones are the weights plus an offset
-// (128: the flipped sign bit; 8: nibbles as they are), and the offset times the sum of the
-// activations is subtracted.
+// (128: the flipped sign bit; 8: nibbles as they are), so the sums start at minus the offset times
+// the sum of the activations.
 
-constexpr size_t kTile = 6;
-
-// Row blocks to take when `left` are left: 4 (one token only), 2 or 1.
-inline size_t BlocksAtOnce(size_t left, size_t tokens) {
-  return left >= 4 && tokens == 1 ? 4 : left >= 2 ? 2 : 1;
-}
+constexpr size_t kTile = 6;  // tokens
+constexpr size_t kStreamsQ8 = 4, kStreamsQ4 = 3, kStreamsFloat = 4;
+// How far ahead streams are fetched, bytes.
+constexpr size_t kAheadQ8 = 1536, kAheadQ4 = 1024, kAheadScales = 192, kAheadFloat = 1536;
 
 // The rows of x from token t on.
 inline QuantizedRows From(const QuantizedRows* x, size_t t, size_t groups) {
   return {x->values + t * groups * kGroup, x->scales + t * groups, x->sums + t * groups};
 }
 
-// 2^kShift times the integer at p, in every lane.
-template <unsigned kShift>
-inline __m512i Offset(const int32_t* p) {
-  return _mm512_slli_epi32(_mm512_set1_epi32(*p), kShift);
+// Sets the dot products of each token to -2^kShift times the sum of its group of activations: what
+// the offset of the weights will have added.
+template <unsigned kShift, size_t kBlocks, size_t kTokens>
+inline void StartDots(const int32_t* sums, size_t groups, __m512i (&dot)[kTokens][kBlocks]) {
+  for (size_t t = 0; t < kTokens; ++t) {
+    const __m512i offset = _mm512_set1_epi32(-(sums[t * groups] << kShift));
+    for (__m512i& sum : dot[t]) sum = offset;
+  }
 }
 
 template <size_t kBlocks, size_t kTokens>
-void TileQ8(const int8_t* w, const float* row_scales, size_t groups, const QuantizedRows& x,
-            float* y, size_t y_stride) {
-  const size_t block_size = groups * kGroup * kLanes;
+void TileQ8(const int8_t* w, const float* row_scales, size_t apart, size_t groups,
+            const QuantizedRows& x, float* y, size_t y_stride) {
+  const size_t stream = apart * groups * kGroup * kLanes;
   const __m512i sign_bits = _mm512_set1_epi8(-128);
   __m512 acc[kTokens][kBlocks];
   for (auto& token : acc) {
@@ -95,14 +102,12 @@ void TileQ8(const int8_t* w, const float* row_scales, size_t groups, const Quant
   for (size_t g = 0; g < groups; ++g) {
     const int8_t* a = x.values + g * kGroup;
     __m512i dot[kTokens][kBlocks];
-    for (auto& token : dot) {
-      for (__m512i& sum : token) sum = _mm512_setzero_si512();
-    }
+    StartDots<7>(x.sums + g, groups, dot);
     for (size_t k = 0; k < kGroup; k += 4, w += 4 * kLanes) {
       __m512i u[kBlocks];
       for (size_t b = 0; b < kBlocks; ++b) {
-        if constexpr (kTokens < kTile) Prefetch(w + b * block_size);
-        u[b] = _mm512_xor_si512(LoadInts(w + b * block_size), sign_bits);
+        if constexpr (kTokens < kTile) Prefetch(w + b * stream, kAheadQ8);
+        u[b] = _mm512_xor_si512(LoadInts(w + b * stream), sign_bits);
       }
       for (size_t t = 0; t < kTokens; ++t) {
         const __m512i a4 = Broadcast4(a + t * groups * kGroup + k);
@@ -111,26 +116,25 @@ void TileQ8(const int8_t* w, const float* row_scales, size_t groups, const Quant
     }
     for (size_t t = 0; t < kTokens; ++t) {
       const __m512 scale = _mm512_set1_ps(x.scales[t * groups + g]);
-      const __m512i offset = Offset<7>(x.sums + t * groups + g);
       for (size_t b = 0; b < kBlocks; ++b) {
-        const __m512 exact = _mm512_cvtepi32_ps(_mm512_sub_epi32(dot[t][b], offset));
-        acc[t][b] = _mm512_fmadd_ps(exact, scale, acc[t][b]);
+        acc[t][b] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[t][b]), scale, acc[t][b]);
       }
     }
   }
   for (size_t t = 0; t < kTokens; ++t) {
     for (size_t b = 0; b < kBlocks; ++b) {
-      _mm512_storeu_ps(y + t * y_stride + b * kLanes,
-                       _mm512_mul_ps(Load(row_scales + b * kLanes), acc[t][b]));
+      _mm512_storeu_ps(y + t * y_stride + b * apart * kLanes,
+                       _mm512_mul_ps(Load(row_scales + b * apart * kLanes), acc[t][b]));
     }
   }
 }
 
 template <size_t kBlocks, size_t kTokens>
-void TileQ4(const uint8_t* w, const uint16_t* scales, size_t groups, const QuantizedRows& x,
-            float* y, size_t y_stride) {
+void TileQ4(const uint8_t* w, const uint16_t* scales, size_t apart, size_t groups,
+            const QuantizedRows& x, float* y, size_t y_stride) {
   constexpr size_t kHalf = kGroup / 2;  // columns in the low nibbles, then as many in the high ones
-  const size_t block_size = groups * kHalf * kLanes;
+  const size_t stream = apart * groups * kHalf * kLanes;
+  const size_t scale_stream = apart * groups * kLanes;
   const __m512i low_bits = _mm512_set1_epi8(15);
   __m512 acc[kTokens][kBlocks];
   for (auto& token : acc) {
@@ -139,14 +143,12 @@ void TileQ4(const uint8_t* w, const uint16_t* scales, size_t groups, const Quant
   for (size_t g = 0; g < groups; ++g, scales += kLanes) {
     const int8_t* a = x.values + g * kGroup;
     __m512i dot[kTokens][kBlocks];
-    for (auto& token : dot) {
-      for (__m512i& sum : token) sum = _mm512_setzero_si512();
-    }
+    StartDots<3>(x.sums + g, groups, dot);
     for (size_t k = 0; k < kHalf; k += 4, w += 4 * kLanes) {
       __m512i low[kBlocks], high[kBlocks];
       for (size_t b = 0; b < kBlocks; ++b) {
-        if constexpr (kTokens < kTile) Prefetch(w + b * block_size);
-        const __m512i packed = LoadInts(w + b * block_size);
+        if constexpr (kTokens < kTile) Prefetch(w + b * stream, kAheadQ4);
+        const __m512i packed = LoadInts(w + b * stream);
         low[b] = _mm512_and_si512(packed, low_bits);
         high[b] = _mm512_and_si512(_mm512_srli_epi16(packed, 4), low_bits);
       }
@@ -162,89 +164,97 @@ void TileQ4(const uint8_t* w, const uint16_t* scales, size_t groups, const Quant
     }
     __m512 scale[kBlocks];
     for (size_t b = 0; b < kBlocks; ++b) {
-      if constexpr (kTokens < kTile) Prefetch(scales + b * groups * kLanes);
-      scale[b] = Load(scales + b * groups * kLanes);
+      // Two groups of scales are a line of the cache.
+      if (kTokens < kTile && g % 2 == 0) Prefetch(scales + b * scale_stream, kAheadScales);
+      scale[b] = Load(scales + b * scale_stream);
     }
     for (size_t t = 0; t < kTokens; ++t) {
       const __m512 a_scale = _mm512_set1_ps(x.scales[t * groups + g]);
-      const __m512i offset = Offset<3>(x.sums + t * groups + g);
       for (size_t b = 0; b < kBlocks; ++b) {
-        const __m512 exact = _mm512_cvtepi32_ps(_mm512_sub_epi32(dot[t][b], offset));
+        const __m512 exact = _mm512_cvtepi32_ps(dot[t][b]);
         acc[t][b] = _mm512_fmadd_ps(exact, _mm512_mul_ps(scale[b], a_scale), acc[t][b]);
       }
     }
   }
   for (size_t t = 0; t < kTokens; ++t) {
     for (size_t b = 0; b < kBlocks; ++b) {
-      _mm512_storeu_ps(y + t * y_stride + b * kLanes, acc[t][b]);
+      _mm512_storeu_ps(y + t * y_stride + b * apart * kLanes, acc[t][b]);
     }
   }
 }
 
-// All tokens of kBlocks row blocks.
+// Rows<kBlocks> does all tokens of the row blocks that make whole tiles, and returns their number.
 template <size_t kBlocks>
-void RowsQ8(const int8_t* w, const float* row_scales, size_t groups, const QuantizedRows* x,
-            size_t tokens, float* y, size_t y_stride) {
-  constexpr decltype(&TileQ8<1, 1>) kTiles[kTile] = {TileQ8<kBlocks, 1>, TileQ8<kBlocks, 2>,
-                                                     TileQ8<kBlocks, 3>, TileQ8<kBlocks, 4>,
-                                                     TileQ8<kBlocks, 5>, TileQ8<kBlocks, 6>};
-  for (size_t t = 0; t < tokens; t += kTile) {
-    const size_t count = tokens - t < kTile ? tokens - t : kTile;
-    kTiles[count - 1](w, row_scales, groups, From(x, t, groups), y + t * y_stride, y_stride);
+size_t RowsQ8(const int8_t* w, const float* row_scales, size_t row_blocks, size_t groups,
+              const QuantizedRows* x, size_t tokens, float* y, size_t y_stride) {
+  const size_t apart = row_blocks / kBlocks;
+  for (size_t b = 0; b < apart; ++b, y += kLanes) {
+    const int8_t* block = w + b * groups * kGroup * kLanes;
+    const float* s = row_scales + b * kLanes;
+    if constexpr (kBlocks > 2) {
+      TileQ8<kBlocks, 1>(block, s, apart, groups, *x, y, y_stride);
+    } else {
+      constexpr decltype(&TileQ8<1, 1>) kTiles[kTile] = {TileQ8<kBlocks, 1>, TileQ8<kBlocks, 2>,
+                                                         TileQ8<kBlocks, 3>, TileQ8<kBlocks, 4>,
+                                                         TileQ8<kBlocks, 5>, TileQ8<kBlocks, 6>};
+      for (size_t t = 0; t < tokens; t += kTile) {
+        const size_t count = tokens - t < kTile ? tokens - t : kTile;
+        kTiles[count - 1](block, s, apart, groups, From(x, t, groups), y + t * y_stride, y_stride);
+      }
+    }
   }
+  return apart * kBlocks;
 }
 
 template <size_t kBlocks>
-void RowsQ4(const uint8_t* w, const uint16_t* scales, size_t groups, const QuantizedRows* x,
-            size_t tokens, float* y, size_t y_stride) {
-  constexpr decltype(&TileQ4<1, 1>) kTiles[kTile] = {TileQ4<kBlocks, 1>, TileQ4<kBlocks, 2>,
-                                                     TileQ4<kBlocks, 3>, TileQ4<kBlocks, 4>,
-                                                     TileQ4<kBlocks, 5>, TileQ4<kBlocks, 6>};
-  for (size_t t = 0; t < tokens; t += kTile) {
-    const size_t count = tokens - t < kTile ? tokens - t : kTile;
-    kTiles[count - 1](w, scales, groups, From(x, t, groups), y + t * y_stride, y_stride);
+size_t RowsQ4(const uint8_t* w, const uint16_t* scales, size_t row_blocks, size_t groups,
+              const QuantizedRows* x, size_t tokens, float* y, size_t y_stride) {
+  const size_t apart = row_blocks / kBlocks;
+  for (size_t b = 0; b < apart; ++b, y += kLanes) {
+    const uint8_t* block = w + b * groups * (kGroup / 2) * kLanes;
+    const uint16_t* s = scales + b * groups * kLanes;
+    if constexpr (kBlocks > 2) {
+      TileQ4<kBlocks, 1>(block, s, apart, groups, *x, y, y_stride);
+    } else {
+      constexpr decltype(&TileQ4<1, 1>) kTiles[kTile] = {TileQ4<kBlocks, 1>, TileQ4<kBlocks, 2>,
+                                                         TileQ4<kBlocks, 3>, TileQ4<kBlocks, 4>,
+                                                         TileQ4<kBlocks, 5>, TileQ4<kBlocks, 6>};
+      for (size_t t = 0; t < tokens; t += kTile) {
+        const size_t count = tokens - t < kTile ? tokens - t : kTile;
+        kTiles[count - 1](block, s, apart, groups, From(x, t, groups), y + t * y_stride, y_stride);
+      }
+    }
   }
+  return apart * kBlocks;
 }
 
 void MatmulQ8(const int8_t* weights, const float* row_scales, size_t row_blocks, size_t groups,
               const QuantizedRows* x, size_t tokens, float* y, size_t y_stride) {
-  for (size_t b = 0; b < row_blocks;) {
-    const size_t blocks = BlocksAtOnce(row_blocks - b, tokens);
-    const int8_t* w = weights + b * groups * kGroup * kLanes;
-    const float* s = row_scales + b * kLanes;
-    float* out = y + b * kLanes;
-    if (blocks == 4) {
-      TileQ8<4, 1>(w, s, groups, *x, out, y_stride);
-    } else {
-      (blocks == 2 ? RowsQ8<2> : RowsQ8<1>)(w, s, groups, x, tokens, out, y_stride);
-    }
-    b += blocks;
-  }
+  const size_t done =
+      (tokens == 1 ? RowsQ8<kStreamsQ8> : RowsQ8<2>)(weights, row_scales, row_blocks, groups, x,
+                                                     tokens, y, y_stride);
+  RowsQ8<1>(weights + done * groups * kGroup * kLanes, row_scales + done * kLanes,
+            row_blocks - done, groups, x, tokens, y + done * kLanes, y_stride);
 }
 
 void MatmulQ4(const uint8_t* weights, const uint16_t* scales, size_t row_blocks, size_t groups,
               const QuantizedRows* x, size_t tokens, float* y, size_t y_stride) {
-  for (size_t b = 0; b < row_blocks;) {
-    const size_t blocks = BlocksAtOnce(row_blocks - b, tokens);
-    const uint8_t* w = weights + b * groups * (kGroup / 2) * kLanes;
-    const uint16_t* s = scales + b * groups * kLanes;
-    float* out = y + b * kLanes;
-    if (blocks == 4) {
-      TileQ4<4, 1>(w, s, groups, *x, out, y_stride);
-    } else {
-      (blocks == 2 ? RowsQ4<2> : RowsQ4<1>)(w, s, groups, x, tokens, out, y_stride);
-    }
-    b += blocks;
-  }
+  const size_t done =
+      (tokens == 1 ? RowsQ4<kStreamsQ4> : RowsQ4<2>)(weights, scales, row_blocks, groups, x, tokens,
+                                                     y, y_stride);
+  RowsQ4<1>(weights + done * groups * (kGroup / 2) * kLanes, scales + done * groups * kLanes,
+            row_blocks - done, groups, x, tokens, y + done * kLanes, y_stride);
 }
 
 // ---- matmul_f16, matmul_f32
 //
-// Each output is one chain of fmaf; several row blocks or tokens at a time hide its latency.
+// Each output is one chain of fmaf; several row blocks or tokens at a time hide its latency. The
+// row blocks of a tile lie apart as above.
 
 template <size_t kBlocks, size_t kTokens, typename Weight>
-void TileFloat(const Weight* w, size_t cols, const float* x, size_t x_stride, float* y,
-               size_t y_stride) {
+void TileFloat(const Weight* w, size_t apart, size_t cols, const float* x, size_t x_stride,
+               float* y, size_t y_stride) {
+  const size_t stream = apart * cols * kLanes;
   __m512 acc[kTokens][kBlocks];
   for (auto& token : acc) {
     for (__m512& sum : token) sum = _mm512_setzero_ps();
@@ -252,8 +262,8 @@ void TileFloat(const Weight* w, size_t cols, const float* x, size_t x_stride, fl
   for (size_t k = 0; k < cols; ++k, w += kLanes) {
     __m512 weight[kBlocks];
     for (size_t b = 0; b < kBlocks; ++b) {
-      if constexpr (kTokens == 1) Prefetch(w + b * cols * kLanes);
-      weight[b] = Load(w + b * cols * kLanes);
+      if constexpr (kTokens == 1) Prefetch(w + b * stream, kAheadFloat);
+      weight[b] = Load(w + b * stream);
     }
     for (size_t t = 0; t < kTokens; ++t) {
       const __m512 value = _mm512_set1_ps(x[t * x_stride + k]);
@@ -264,38 +274,40 @@ void TileFloat(const Weight* w, size_t cols, const float* x, size_t x_stride, fl
   }
   for (size_t t = 0; t < kTokens; ++t) {
     for (size_t b = 0; b < kBlocks; ++b) {
-      _mm512_storeu_ps(y + t * y_stride + b * kLanes, acc[t][b]);
+      _mm512_storeu_ps(y + t * y_stride + b * apart * kLanes, acc[t][b]);
     }
   }
 }
 
 template <size_t kBlocks, typename Weight>
-void RowsFloat(const Weight* w, size_t cols, const float* x, size_t x_stride, size_t tokens,
-               float* y, size_t y_stride) {
-  constexpr decltype(&TileFloat<1, 1, Weight>) kTiles[kTile] = {
-      TileFloat<kBlocks, 1, Weight>, TileFloat<kBlocks, 2, Weight>, TileFloat<kBlocks, 3, Weight>,
-      TileFloat<kBlocks, 4, Weight>, TileFloat<kBlocks, 5, Weight>, TileFloat<kBlocks, 6, Weight>};
-  for (size_t t = 0; t < tokens; t += kTile) {
-    const size_t count = tokens - t < kTile ? tokens - t : kTile;
-    kTiles[count - 1](w, cols, x + t * x_stride, x_stride, y + t * y_stride, y_stride);
+size_t RowsFloat(const Weight* w, size_t row_blocks, size_t cols, const float* x, size_t x_stride,
+                 size_t tokens, float* y, size_t y_stride) {
+  const size_t apart = row_blocks / kBlocks;
+  for (size_t b = 0; b < apart; ++b, w += cols * kLanes, y += kLanes) {
+    if constexpr (kBlocks > 2) {
+      TileFloat<kBlocks, 1>(w, apart, cols, x, x_stride, y, y_stride);
+    } else {
+      constexpr decltype(&TileFloat<1, 1, Weight>) kTiles[kTile] = {
+          TileFloat<kBlocks, 1, Weight>, TileFloat<kBlocks, 2, Weight>,
+          TileFloat<kBlocks, 3, Weight>, TileFloat<kBlocks, 4, Weight>,
+          TileFloat<kBlocks, 5, Weight>, TileFloat<kBlocks, 6, Weight>};
+      for (size_t t = 0; t < tokens; t += kTile) {
+        const size_t count = tokens - t < kTile ? tokens - t : kTile;
+        kTiles[count - 1](w, apart, cols, x + t * x_stride, x_stride, y + t * y_stride, y_stride);
+      }
+    }
   }
+  return apart * kBlocks;
 }
 
 template <typename Weight>
 void MatmulFloat(const Weight* weights, size_t row_blocks, size_t cols, const float* x,
                  size_t x_stride, size_t tokens, float* y, size_t y_stride) {
-  for (size_t b = 0; b < row_blocks;) {
-    const Weight* w = weights + b * cols * kLanes;
-    const size_t blocks = BlocksAtOnce(row_blocks - b, tokens);
-    float* out = y + b * kLanes;
-    if (blocks == 4) {
-      TileFloat<4, 1>(w, cols, x, x_stride, out, y_stride);
-    } else {
-      (blocks == 2 ? RowsFloat<2, Weight> : RowsFloat<1, Weight>)(w, cols, x, x_stride, tokens, out,
-                                                                  y_stride);
-    }
-    b += blocks;
-  }
+  const size_t done = (tokens == 1 ? RowsFloat<kStreamsFloat, Weight>
+                                   : RowsFloat<2, Weight>)(weights, row_blocks, cols, x, x_stride,
+                                                           tokens, y, y_stride);
+  RowsFloat<1>(weights + done * cols * kLanes, row_blocks - done, cols, x, x_stride, tokens,
+               y + done * kLanes, y_stride);
 }
 
 // ---- norms and elementwise

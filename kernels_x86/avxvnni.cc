@@ -2,6 +2,7 @@
 // products of bytes differ from avx2.cc.
 #include <immintrin.h>
 
+#include "kernels_x86/prefetch.h"
 #include "runtime/kernels.h"
 
 namespace adder {
@@ -11,17 +12,13 @@ constexpr size_t kHalves = 2;  // kLanes rows are two registers of eight
 constexpr size_t kWidth = 8;
 static_assert(kLanes == kHalves * kWidth && kGroup == 32);
 
-// How far ahead of its use a stream of weights is fetched, bytes. Never faults, so it may run past
-// the end.
-constexpr size_t kPrefetch = 1024;
-
 // Tokens of a tile: its dot products take 8 of 16 registers, weights and activations the others.
 // The sums of floats are left to memory: they are touched once per 16 products.
 constexpr size_t kTile = 4;
 
-inline void Prefetch(const void* stream) {
-  _mm_prefetch(static_cast<const char*>(stream) + kPrefetch, _MM_HINT_T0);
-}
+// Row blocks of a single token, and how far ahead they are fetched, bytes.
+constexpr size_t kStreamsQ8 = 4, kStreamsQ4 = 4;
+constexpr size_t kAheadQ8 = 1536, kAheadQ4 = 1024, kAheadScales = 192;
 
 inline __m256i LoadInts(const void* p) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(p));
@@ -38,14 +35,14 @@ inline __m256i Broadcast4(const int8_t* p) {
   return _mm256_set1_epi32(four);
 }
 
-// kBlocks row blocks, a group of each in turn, times kTokens tokens. x points to the first token;
-// its rows have `groups` groups.
+// A tile is kBlocks row blocks, `apart` row blocks from each other (avx2.cc says why), a group of
+// each in turn, times kTokens tokens. x points to the first token; its rows have `groups` groups.
 //
 // vpdpbusd multiplies unsigned by signed bytes: the weights become w + 128 by flipping their sign
 // bit, and 128 times the sum of the activations is subtracted.
 template <size_t kBlocks, size_t kTokens>
-void TileQ8(const int8_t* w, const float* row_scales, size_t groups, const QuantizedRows& x,
-            float* y, size_t y_stride) {
+void TileQ8(const int8_t* w, const float* row_scales, size_t apart, size_t groups,
+            const QuantizedRows& x, float* y, size_t y_stride) {
   const __m256i sign_bits = _mm256_set1_epi8(-128);
   __m256 acc[kBlocks][kTokens][kHalves];
   for (auto& block : acc) {
@@ -55,11 +52,11 @@ void TileQ8(const int8_t* w, const float* row_scales, size_t groups, const Quant
     const int8_t* a = x.values + g * kGroup;
 #pragma GCC unroll 4  // or sums stay in memory
     for (size_t b = 0; b < kBlocks; ++b) {
-      const int8_t* column = w + (b * groups + g) * kGroup * kLanes;
+      const int8_t* column = w + (b * apart * groups + g) * kGroup * kLanes;
       __m256i dot[kTokens][kHalves];
       for (auto& token : dot) token[0] = token[1] = _mm256_setzero_si256();
       for (size_t k = 0; k < kGroup; k += 4, column += 4 * kLanes) {
-        if constexpr (kTokens == 1) Prefetch(column);
+        if constexpr (kTokens == 1) Prefetch(column, kAheadQ8);
         const __m256i w0 = _mm256_xor_si256(LoadInts(column), sign_bits);
         const __m256i w1 = _mm256_xor_si256(LoadInts(column + 32), sign_bits);
         for (size_t t = 0; t < kTokens; ++t) {
@@ -81,7 +78,7 @@ void TileQ8(const int8_t* w, const float* row_scales, size_t groups, const Quant
   for (size_t b = 0; b < kBlocks; ++b) {
     for (size_t t = 0; t < kTokens; ++t) {
       for (size_t h = 0; h < kHalves; ++h) {
-        const size_t row = b * kLanes + h * kWidth;
+        const size_t row = b * apart * kLanes + h * kWidth;
         _mm256_storeu_ps(y + t * y_stride + row,
                          _mm256_mul_ps(_mm256_loadu_ps(row_scales + row), acc[b][t][h]));
       }
@@ -90,8 +87,8 @@ void TileQ8(const int8_t* w, const float* row_scales, size_t groups, const Quant
 }
 
 template <size_t kBlocks, size_t kTokens>
-void TileQ4(const uint8_t* w, const uint16_t* scales, size_t groups, const QuantizedRows& x,
-            float* y, size_t y_stride) {
+void TileQ4(const uint8_t* w, const uint16_t* scales, size_t apart, size_t groups,
+            const QuantizedRows& x, float* y, size_t y_stride) {
   const __m256i low_bits = _mm256_set1_epi8(15);
   __m256 acc[kBlocks][kTokens][kHalves];
   for (auto& block : acc) {
@@ -101,13 +98,13 @@ void TileQ4(const uint8_t* w, const uint16_t* scales, size_t groups, const Quant
     const int8_t* a = x.values + g * kGroup;
 #pragma GCC unroll 4  // or sums stay in memory
     for (size_t b = 0; b < kBlocks; ++b) {
-      const uint8_t* column = w + (b * groups + g) * (kGroup / 2) * kLanes;
-      const uint16_t* group_scales = scales + (b * groups + g) * kLanes;
-      if constexpr (kTokens == 1) Prefetch(group_scales);
+      const uint8_t* column = w + (b * apart * groups + g) * (kGroup / 2) * kLanes;
+      const uint16_t* group_scales = scales + (b * apart * groups + g) * kLanes;
+      if (kTokens == 1 && g % 2 == 0) Prefetch(group_scales, kAheadScales);
       __m256i dot[kTokens][kHalves];
       for (auto& token : dot) token[0] = token[1] = _mm256_setzero_si256();
       for (size_t k = 0; k < kGroup / 2; k += 4, column += 4 * kLanes) {
-        if constexpr (kTokens == 1) Prefetch(column);
+        if constexpr (kTokens == 1) Prefetch(column, kAheadQ4);
         __m256i low[kHalves], high[kHalves];
         for (size_t h = 0; h < kHalves; ++h) {
           const __m256i packed = LoadInts(column + h * 32);
@@ -138,14 +135,11 @@ void TileQ4(const uint8_t* w, const uint16_t* scales, size_t groups, const Quant
   for (size_t b = 0; b < kBlocks; ++b) {
     for (size_t t = 0; t < kTokens; ++t) {
       for (size_t h = 0; h < kHalves; ++h) {
-        _mm256_storeu_ps(y + t * y_stride + b * kLanes + h * kWidth, acc[b][t][h]);
+        _mm256_storeu_ps(y + t * y_stride + b * apart * kLanes + h * kWidth, acc[b][t][h]);
       }
     }
   }
 }
-
-// Row blocks of a single token: one core gets more out of memory with four streams than with one.
-constexpr size_t kStreams = 4;
 
 // The rows of x from token t on.
 inline QuantizedRows From(const QuantizedRows* x, size_t t, size_t groups) {
@@ -156,17 +150,15 @@ void MatmulQ8(const int8_t* weights, const float* row_scales, size_t row_blocks,
               const QuantizedRows* x, size_t tokens, float* y, size_t y_stride) {
   constexpr decltype(&TileQ8<1, 1>) kTiles[kTile] = {TileQ8<1, 1>, TileQ8<1, 2>, TileQ8<1, 3>,
                                                      TileQ8<1, 4>};
-  size_t b = 0;
-  if (tokens == 1) {
-    for (; row_blocks - b >= kStreams; b += kStreams) {
-      TileQ8<kStreams, 1>(weights + b * groups * kGroup * kLanes, row_scales + b * kLanes, groups,
-                          *x, y + b * kLanes, y_stride);
-    }
+  const size_t apart = tokens == 1 ? row_blocks / kStreamsQ8 : 0;
+  for (size_t b = 0; b < apart; ++b) {
+    TileQ8<kStreamsQ8, 1>(weights + b * groups * kGroup * kLanes, row_scales + b * kLanes, apart,
+                          groups, *x, y + b * kLanes, y_stride);
   }
-  for (; b < row_blocks; ++b) {
+  for (size_t b = apart * kStreamsQ8; b < row_blocks; ++b) {
     for (size_t t = 0; t < tokens; t += kTile) {
       const size_t count = tokens - t < kTile ? tokens - t : kTile;
-      kTiles[count - 1](weights + b * groups * kGroup * kLanes, row_scales + b * kLanes, groups,
+      kTiles[count - 1](weights + b * groups * kGroup * kLanes, row_scales + b * kLanes, 1, groups,
                         From(x, t, groups), y + t * y_stride + b * kLanes, y_stride);
     }
   }
@@ -176,18 +168,17 @@ void MatmulQ4(const uint8_t* weights, const uint16_t* scales, size_t row_blocks,
               const QuantizedRows* x, size_t tokens, float* y, size_t y_stride) {
   constexpr decltype(&TileQ4<1, 1>) kTiles[kTile] = {TileQ4<1, 1>, TileQ4<1, 2>, TileQ4<1, 3>,
                                                      TileQ4<1, 4>};
-  size_t b = 0;
-  if (tokens == 1) {
-    for (; row_blocks - b >= kStreams; b += kStreams) {
-      TileQ4<kStreams, 1>(weights + b * groups * (kGroup / 2) * kLanes,
-                          scales + b * groups * kLanes, groups, *x, y + b * kLanes, y_stride);
-    }
+  const size_t apart = tokens == 1 ? row_blocks / kStreamsQ4 : 0;
+  for (size_t b = 0; b < apart; ++b) {
+    TileQ4<kStreamsQ4, 1>(weights + b * groups * (kGroup / 2) * kLanes,
+                          scales + b * groups * kLanes, apart, groups, *x, y + b * kLanes,
+                          y_stride);
   }
-  for (; b < row_blocks; ++b) {
+  for (size_t b = apart * kStreamsQ4; b < row_blocks; ++b) {
     for (size_t t = 0; t < tokens; t += kTile) {
       const size_t count = tokens - t < kTile ? tokens - t : kTile;
       kTiles[count - 1](weights + b * groups * (kGroup / 2) * kLanes, scales + b * groups * kLanes,
-                        groups, From(x, t, groups), y + t * y_stride + b * kLanes, y_stride);
+                        1, groups, From(x, t, groups), y + t * y_stride + b * kLanes, y_stride);
     }
   }
 }

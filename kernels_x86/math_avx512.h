@@ -1,4 +1,4 @@
-// Loads, prefetches, and the functions of runtime/scalar_math.h in AVX-512, operation by operation.
+// Loads, and the functions of runtime/scalar_math.h in AVX-512, operation by operation.
 // Static inline: only files compiled with -mavx512f -mavx512dq may include it.
 #pragma once
 
@@ -17,14 +17,6 @@
 
 namespace adder {
 namespace {
-
-// How far ahead of its use a stream is fetched, bytes. Hardware prefetchers stop at pages; this
-// does not. Never faults, so it may run past the end.
-constexpr size_t kPrefetch = 1024;
-
-inline void Prefetch(const void* stream) {
-  _mm_prefetch(static_cast<const char*>(stream) + kPrefetch, _MM_HINT_T0);
-}
 
 inline __m512 Load(const float* p) { return _mm512_loadu_ps(p); }
 inline __m512 Load(const uint16_t* p) {
