@@ -65,14 +65,9 @@ double ResidentMegabytes() {
   return 0;
 }
 
-// Bytes that one token reads and writes: every weight once (of an embedding that is not the head,
-// one row), and the state twice.
+// Bytes that one token reads and writes: its weights once, and the state twice.
 uint64_t BytesPerToken(const Model& model) {
-  uint64_t bytes = 2 * model.StateFloats() * sizeof(float);
-  for (const Tensor& tensor : model.file().tensors()) {
-    if (model.config().tied_head || tensor.name != "embedding") bytes += tensor.data.size();
-  }
-  return bytes;
+  return model.BytesPerToken() + 2 * model.StateFloats() * sizeof(float);
 }
 
 struct Measured {

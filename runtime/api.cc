@@ -87,6 +87,8 @@ const char* adder_status_name(int code) {
       return "internal";
     case ADDER_BUFFER_TOO_SMALL:
       return "buffer_too_small";
+    case ADDER_CONTEXT_FULL:
+      return "context_full";
   }
   return "unknown";
 }

@@ -20,22 +20,33 @@ class TensorBinder;
 
 struct ForwardArgs {
   const Team& team;
-  size_t tokens;      // 1 .. max_tokens of ScratchBytes
-  size_t max_tokens;  // what the scratch was measured for
-  float* hidden;      // [tokens][stride], in and out
-  size_t stride;      // d_model padded to kLanes
-  float* state;       // [StateFloats()]
+  size_t tokens;           // 1 .. max_tokens of ScratchBytes
+  size_t max_tokens;       // what the scratch was measured for
+  uint64_t position;       // tokens fed before these
+  const float* input;      // [tokens][stride] what the norm reads: hidden, as a rule
+  float* hidden;           // [tokens][stride] to which the output is added
+  const float* embedding;  // [tokens][stride] of these tokens; nullptr: no block ReadsEmbedding
+  size_t stride;           // d_model padded to kLanes
+  float* state;            // [StateFloats()]
+  uint8_t* kv;             // [KvBytes(context)], anything at the start
+  size_t context;          // the latest tokens that attention looks at, the current one included
   Arena scratch;
 };
 
 class Block {
  public:
   virtual ~Block() = default;
-  // Zeros are the state before the first token.
+  // Recurrent state. Zeros are the state before the first token.
   virtual size_t StateFloats() const = 0;
+  // Keys and values of the latest `context` tokens.
+  virtual size_t KvBytes(size_t /*context*/) const { return 0; }
   virtual size_t ScratchBytes(size_t max_tokens) const = 0;
-  // hidden += mixer(norm(hidden)) for each token in turn, advancing the state. The result does not
-  // depend on how a text is split into calls. Allocates nothing.
+  virtual bool ReadsEmbedding() const { return false; }
+  // Bytes of weights that a single token reads beyond those of the layer's own tensors (negative:
+  // short of them, where it chooses experts).
+  virtual int64_t ExtraBytes() const { return 0; }
+  // hidden += mixer(norm(input)) for each token in turn, advancing the state. The result does not
+  // depend on how a text is split into calls. Allocates nothing. input may be hidden.
   virtual void Forward(const ForwardArgs& args) const noexcept = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "runtime/model.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "runtime/kernels_dispatch.h"
@@ -17,9 +18,12 @@ Result<Kernels> ChooseKernels(const std::string& isa) {
 Result<std::unique_ptr<Block>> MakeBlock(const LayerConfig& layer, uint32_t d_model,
                                          TensorBinder binder) {
   using Maker = decltype(&MakeMamba1Block);
-  static constexpr Maker kMakers[] = {MakeMamba1Block,
-                                      MakeMamba2Block};  // order of LayerConfig::mixer
-  static_assert(std::size(kMakers) == std::variant_size_v<decltype(LayerConfig::mixer)>);
+  static constexpr Maker kMakers[] = {MakeMamba1Block, MakeMamba2Block, nullptr, nullptr, nullptr,
+                                      nullptr,         nullptr,         nullptr};  // order of Mixer
+  static_assert(std::size(kMakers) == std::variant_size_v<Mixer>);
+  if (kMakers[layer.mixer.index()] == nullptr) {
+    return Error(Code::kUnsupported, "this build runs no %s layers", BlockKindName(layer));
+  }
   return kMakers[layer.mixer.index()](layer, d_model, std::move(binder));
 }
 
@@ -66,6 +70,29 @@ size_t Model::StateFloats() const {
   size_t floats = 0;
   for (const auto& block : blocks_) floats += block->StateFloats();
   return floats;
+}
+
+size_t Model::KvBytes(size_t context) const {
+  size_t bytes = 0;
+  for (const auto& block : blocks_) bytes += block->KvBytes(context);
+  return bytes;
+}
+
+bool Model::ReadsEmbedding() const {
+  return std::any_of(blocks_.begin(), blocks_.end(),
+                     [](const auto& block) { return block->ReadsEmbedding(); });
+}
+
+uint64_t Model::BytesPerToken() const {
+  int64_t bytes = 0;
+  for (const Tensor& tensor : file_.tensors()) {
+    // Blocks that share tensors count them each.
+    const bool skipped =
+        tensor.name.starts_with("shared.") || (tensor.name == "embedding" && !config_.tied_head);
+    if (!skipped) bytes += static_cast<int64_t>(tensor.data.size());
+  }
+  for (const auto& block : blocks_) bytes += block->ExtraBytes();
+  return static_cast<uint64_t>(bytes);
 }
 
 }  // namespace adder

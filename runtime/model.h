@@ -45,6 +45,12 @@ class Model {
 
   // Recurrent state of one stream, in floats of all blocks together.
   size_t StateFloats() const;
+  // Keys and values of one stream, for a look back of `context` tokens; 0: no attention layers.
+  size_t KvBytes(size_t context) const;
+  bool ReadsEmbedding() const;
+  // Bytes of weights that one token reads (of an embedding that is not the head, no more than a
+  // row: not counted).
+  uint64_t BytesPerToken() const;
 
  private:
   Model(ModelFile file, ModelConfig config, const Kernels& kernels)

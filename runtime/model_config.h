@@ -32,12 +32,81 @@ struct Mamba2Config {
   float gated_norm_eps = 1e-5f;
 };
 
+// Mamba-3 mixer: no convolution, a two-tap input, rotated B and C; rank > 1: MIMO.
+struct Mamba3Config {
+  uint32_t n_heads = 0, head_dim = 0, n_groups = 0, d_state = 0;
+  uint32_t rank = 1;
+  bool mimo =
+      false;  // pairs (s, s + d_state / 2) rotate and mimo_x, _z, _o exist; else (2s, 2s + 1)
+  uint32_t n_angles = 0;  // pairs that rotate, <= d_state / 2
+  float a_floor = 1e-4f;  // A <= -a_floor
+  bool out_norm = false;  // RMS norm of y per head and rank before the gate
+};
+
+// Causal attention with grouped queries: query head h reads key/value head h / (n_heads /
+// n_kv_heads).
+struct AttentionConfig {
+  uint32_t n_heads = 0, n_kv_heads = 0, head_dim = 0;
+  uint32_t rotary_dim = 0;  // leading dimensions of a head that rotate, in pairs (i, i + dim / 2)
+  float scale = 0.0f;       // of q k
+  uint32_t d_conv = 0;      // taps of a convolution over q, k and v without activation; 0: none
+  uint32_t d_mlp = 0;  // up and gate rows beside q, k, v whose product joins the context; 0: none
+};
+
+enum class Activation { kSilu, kRelu2, kGelu };  // kGelu is the erf form
+
+// down(act(gate x) * (up x)), or down(act(up x)) without gate.
+struct MlpConfig {
+  uint32_t d_ff = 0;
+  Activation activation = Activation::kSilu;
+  bool gated = true;
+};
+
+// How a mixture of experts weighs the top_k it chooses.
+enum class Routing {
+  kSoftmaxAll,  // softmax over all experts, the largest kept as they are (Jamba)
+  kSoftmaxTop,  // softmax over the chosen logits (Granite)
+  kSigmoid,     // sigmoid; a bias takes part in the choice only (Nemotron-H)
+};
+
+struct MoeConfig {
+  uint32_t n_experts = 0, top_k = 0;
+  MlpConfig expert;
+  uint32_t d_shared = 0;  // width of an expert that every token takes; 0: none
+  uint32_t d_latent = 0;  // width that routed experts work at; 0: d_model
+  Routing routing = Routing::kSoftmaxAll;
+  // kSigmoid only: the experts lie in n_groups, of which the best top_groups take part.
+  uint32_t n_groups = 1, top_groups = 1;
+  bool normalize = true;  // weights are divided by their sum
+  float scale = 1.0f;     // and multiplied by this
+};
+
+// h += mamba2(norm(h)) + attention(norm(h)) (Falcon-H1).
+struct ParallelConfig {
+  Mamba2Config mamba2;
+  AttentionConfig attention;
+};
+
+// Zamba2: a transformer block shared by several layers reads (h; embedding) and adds its output to
+// the input of this layer's Mamba-2 mixer. attention.scale etc. as above; its input is 2 d_model.
+struct Zamba2Config {
+  Mamba2Config mamba2;
+  AttentionConfig attention;
+  uint32_t shared = 0;  // which shared block
+  uint32_t d_ff = 0;
+  uint32_t adapter_rank = 0;            // of this layer's adapter of gate and up
+  uint32_t attention_adapter_rank = 0;  // of q, k and v; 0: none
+};
+
+using Mixer = std::variant<Mamba1Config, Mamba2Config, Mamba3Config, AttentionConfig, MlpConfig,
+                           MoeConfig, ParallelConfig, Zamba2Config>;
+
 // One step of the residual stream: h += mixer(rms_norm(h, norm_eps)).
 struct LayerConfig {
   float norm_eps = 1e-5f;
-  std::variant<Mamba1Config, Mamba2Config> mixer;
+  Mixer mixer;
 };
-const char* BlockKindName(const LayerConfig& layer);  // "mamba1", "mamba2"
+const char* BlockKindName(const LayerConfig& layer);  // "mamba1", "attention", ...
 
 struct ModelConfig {
   std::string family;  // "mamba", "falcon_mamba", "mamba2"
@@ -47,6 +116,8 @@ struct ModelConfig {
   uint32_t vocab_rows = 0;  // rows of the embedding and width of the logits, >= vocab_size
   bool tied_head = false;   // the head is the embedding
   float final_norm_eps = 1e-5f;
+  float embedding_multiplier = 1.0f;  // of the embedding's rows, as input only
+  float logits_multiplier = 1.0f;
   std::vector<LayerConfig> layers;
 
   int32_t bos = -1;           // -1: none

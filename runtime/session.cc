@@ -3,27 +3,41 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstring>
+#include <limits>
 #include <new>
 
 namespace adder {
+namespace {
+
+void Scale(float factor, std::span<float> values) {
+  if (factor == 1.0f) return;
+  for (float& value : values) value *= factor;
+}
+
+}  // namespace
 
 // Where everything lies in a session's buffer.
 struct Session::Layout {
   Session* session;
   float* state;
+  uint8_t* kv;
   float* hidden;
+  float* embedding;
   float* normed;
   float* logits;
   Activations head_input;
   uint8_t* scratch;
   size_t scratch_bytes;
 
-  static Layout Carve(Arena* arena, const Model& model, size_t tile) {
+  static Layout Carve(Arena* arena, const Model& model, const SessionOptions& options) {
+    const size_t tile = options.tile;
     const size_t stride = RoundUp(model.config().d_model, kLanes);
     Layout layout = {};
     layout.session = arena->Take<Session>(1);
     layout.state = arena->Take<float>(model.StateFloats());
+    layout.kv = arena->Take<uint8_t>(model.KvBytes(options.context));
     layout.hidden = arena->Take<float>(tile * stride);
+    if (model.ReadsEmbedding()) layout.embedding = arena->Take<float>(tile * stride);
     layout.normed = arena->Take<float>(stride);
     layout.logits = arena->Take<float>(model.head().padded_rows());
     layout.head_input = Activations::Carve(arena, 1, model.config().d_model);
@@ -44,8 +58,12 @@ Result<size_t> Session::Bytes(const Model& model, const SessionOptions& options)
     return Error(Code::kInvalidArgument, "threads is %" PRIu32 ", expected 1 to %" PRIu32,
                  options.threads, kMaxThreads);
   }
+  if (options.context == 0 || options.context > kMaxContext) {
+    return Error(Code::kInvalidArgument, "context is %" PRIu32 ", expected 1 to %" PRIu32,
+                 options.context, kMaxContext);
+  }
   Arena measure;
-  Layout::Carve(&measure, model, options.tile);
+  Layout::Carve(&measure, model, options);
   return measure.used();
 }
 
@@ -59,13 +77,18 @@ Result<Session*> Session::Place(const Model& model, const SessionOptions& option
     return Error(Code::kInvalidArgument, "session buffer has %zu bytes, needs %zu", bytes, needed);
   }
   Arena arena(buffer, bytes);
-  const Layout layout = Layout::Carve(&arena, model, options.tile);
+  const Layout layout = Layout::Carve(&arena, model, options);
   ADDER_ASSIGN_OR_RETURN(Team team, Team::Create(model.kernels(), options.threads));
   Session* session = new (layout.session) Session(model, std::move(team));
   session->tile_ = options.tile;
   session->stride_ = RoundUp(model.config().d_model, kLanes);
+  session->context_ = options.context;
+  const bool limited = model.KvBytes(1) > 0 && options.when_full == ContextPolicy::kStop;
+  session->limit_ = limited ? options.context : std::numeric_limits<uint64_t>::max();
   session->state_ = layout.state;
+  session->kv_ = layout.kv;
   session->hidden_ = layout.hidden;
+  session->embedding_ = layout.embedding;
   session->normed_ = layout.normed;
   session->logits_ = layout.logits;
   session->head_input_ = layout.head_input;
@@ -87,6 +110,11 @@ std::span<const float> Session::logits() const {
 }
 
 Status Session::CheckTokens(std::span<const int32_t> tokens) const {
+  if (tokens.size() > limit_ - position_) {
+    return Error(Code::kContextFull,
+                 "the context holds %" PRIu64 " tokens, %" PRIu64 " of them used: no room for %zu",
+                 limit_, position_, tokens.size());
+  }
   const uint32_t rows = model_->config().vocab_rows;
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || static_cast<uint32_t>(tokens[i]) >= rows) {
@@ -122,20 +150,30 @@ void Session::FeedTile(std::span<const int32_t> tokens, size_t first_token, bool
   {
     const OpTimer timer(telemetry_, Op::kEmbedding);
     for (size_t t = 0; t < tokens.size(); ++t) {
-      model_->embedding().ReadRow(static_cast<size_t>(tokens[t]), hidden_ + t * stride_);
+      float* row = hidden_ + t * stride_;
+      model_->embedding().ReadRow(static_cast<size_t>(tokens[t]), row);
+      Scale(model_->config().embedding_multiplier, {row, stride_});
     }
+    if (embedding_ != nullptr) std::copy_n(hidden_, tokens.size() * stride_, embedding_);
   }
   float* state = state_;
+  uint8_t* kv = kv_;
   for (size_t i = 0; i < model_->blocks().size(); ++i) {
     const Block& block = *model_->blocks()[i];
     block.Forward({.team = team_,
                    .tokens = tokens.size(),
                    .max_tokens = tile_,
+                   .position = position_,
+                   .input = hidden_,
                    .hidden = hidden_,
+                   .embedding = embedding_,
                    .stride = stride_,
                    .state = state,
+                   .kv = kv,
+                   .context = context_,
                    .scratch = scratch_});
     state += block.StateFloats();
+    kv += block.KvBytes(context_);
     if (observer != nullptr) observer->OnHidden(i, first_token, tokens.size(), hidden_, stride_);
   }
   position_ += tokens.size();
@@ -162,6 +200,7 @@ void Session::ComputeLogits(const float* hidden) {
   team_.Run(head.bytes(), [&](const Worker& w) {
     w.Linear(head, w.Share(head.row_blocks()), head_input_, 1, logits_, head.padded_rows());
   });
+  Scale(model_->config().logits_multiplier, {logits_, head.padded_rows()});
 }
 
 }  // namespace adder

@@ -15,6 +15,12 @@
 
 namespace adder {
 
+// What becomes of a token beyond the context of a model with attention layers.
+enum class ContextPolicy {
+  kStop,   // it is refused with kContextFull
+  kSlide,  // attention forgets the oldest token; recurrent state forgets nothing
+};
+
 struct SessionOptions {
   // Tokens of a prompt that go through a layer together: more makes prefill faster and scratch
   // larger. Results do not depend on it.
@@ -22,9 +28,14 @@ struct SessionOptions {
   // Threads that share the work of this session, the caller's included. No more run than this
   // process may use processors. Results do not depend on it.
   uint32_t threads = 1;
+  // Tokens that attention layers look back on, the current one included: their keys and values take
+  // memory. Models without such layers have no limit and ignore both.
+  uint32_t context = 4096;
+  ContextPolicy when_full = ContextPolicy::kStop;
 };
 inline constexpr uint32_t kMaxThreads = 256;
 inline constexpr uint32_t kMaxTile = 4096;
+inline constexpr uint32_t kMaxContext = 1u << 24;
 
 // Looks at what happens while tokens are fed; for verification and evaluation.
 class FeedObserver {
@@ -48,9 +59,9 @@ class Session {
   static Result<Session*> Place(const Model& model, const SessionOptions& options, void* buffer,
                                 size_t bytes);
 
-  // Advances the state over `tokens`. On kInvalidArgument (an id outside the vocabulary) nothing
-  // changed; on kCancelled position() tells how many tokens went in. With an observer the logits of
-  // every token are computed, otherwise those of the last.
+  // Advances the state over `tokens`. On kInvalidArgument (an id outside the vocabulary) and
+  // kContextFull nothing changed; on kCancelled position() tells how many tokens went in. With an
+  // observer the logits of every token are computed, otherwise those of the last.
   Status Feed(std::span<const int32_t> tokens, FeedObserver* observer = nullptr);
 
   // Feed of a single token that Cancel does not stop.
@@ -92,10 +103,14 @@ class Session {
   Telemetry* telemetry_ = nullptr;
   size_t tile_ = 0;
   size_t stride_ = 0;  // of hidden, floats
+  size_t context_ = 0;
+  uint64_t limit_ = 0;  // tokens that may be fed
   float* state_ = nullptr;
-  float* hidden_ = nullptr;  // [tile][stride]
-  float* normed_ = nullptr;  // [stride]
-  float* logits_ = nullptr;  // [vocab_rows padded to kLanes]
+  uint8_t* kv_ = nullptr;
+  float* hidden_ = nullptr;     // [tile][stride]
+  float* embedding_ = nullptr;  // [tile][stride] if a block reads it
+  float* normed_ = nullptr;     // [stride]
+  float* logits_ = nullptr;     // [vocab_rows padded to kLanes]
   Activations head_input_;
   Arena scratch_;
   uint64_t position_ = 0;

@@ -22,6 +22,7 @@ enum class Code : int {
   kCancelled = 7,       // the caller asked to stop
   kInternal = 8,        // a fault of this library
   kBufferTooSmall = 9,  // the buffer of the caller
+  kContextFull = 10,    // attention layers look back on no more tokens
 };
 
 class [[nodiscard]] Status {

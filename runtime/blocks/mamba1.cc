@@ -47,7 +47,7 @@ class Mamba1Block final : public Block {
     s.outer.Set(s.u, args.stride, in_x_.quantized() || in_z_.quantized());
     args.team.Run(RowBytes(tokens, d_model_), [&](const Worker& w) {
       const Range mine = w.Share(tokens);
-      w.RmsNorm(mine, args.hidden, args.stride, norm_, d_model_, static_cast<float>(d_model_),
+      w.RmsNorm(mine, args.input, args.stride, norm_, d_model_, static_cast<float>(d_model_),
                 norm_eps_, s.u, args.stride);
       w.Quantize(mine, &s.outer);
     });

@@ -60,7 +60,7 @@ class Mamba2Block final : public Block {
                 in_z_.quantized() || in_x_.quantized() || in_bc_.quantized() || in_dt_.quantized());
     args.team.Run(RowBytes(tokens, d_model_), [&](const Worker& w) {
       const Range mine = w.Share(tokens);
-      w.RmsNorm(mine, args.hidden, args.stride, norm_, d_model_, static_cast<float>(d_model_),
+      w.RmsNorm(mine, args.input, args.stride, norm_, d_model_, static_cast<float>(d_model_),
                 norm_eps_, s.u, args.stride);
       w.Quantize(mine, &s.outer);
     });

@@ -58,7 +58,8 @@ typedef enum adder_status {
   ADDER_IO = 6,        /* the operating system refused to read or write */
   ADDER_CANCELLED = 7, /* adder_session_cancel was called */
   ADDER_INTERNAL = 8,  /* a fault of the library */
-  ADDER_BUFFER_TOO_SMALL = 9
+  ADDER_BUFFER_TOO_SMALL = 9,
+  ADDER_CONTEXT_FULL = 10 /* attention layers look back on no more tokens */
 } adder_status;
 
 typedef struct adder_error {
