@@ -1,6 +1,7 @@
 // Kernels for every AArch64 CPU: nothing beyond ARMv8.0, so no dot product instructions.
 #include "kernels_arm/lanes_neon.h"
 #include "kernels_arm/math_neon.h"
+#include "kernels_arm/softmax_neon.h"
 
 namespace adder {
 namespace {
@@ -574,6 +575,7 @@ constinit const Kernels kNeonKernels = {
     .matmul_f16 = MatmulFloat<uint16_t>,
     .matmul_f32 = MatmulFloat<float>,
     .rms_norm = RmsNorm,
+    .softmax = Softmax,
     .silu_mul = SiluMul,
     .add = Add,
     .softplus = SoftplusClamped,

@@ -4,6 +4,7 @@
 
 #include "kernels_x86/math_avx2.h"
 #include "kernels_x86/prefetch.h"
+#include "kernels_x86/softmax_avx2.h"
 #include "runtime/kernels.h"
 
 namespace adder {
@@ -579,6 +580,7 @@ constinit const Kernels kAvx2Kernels = {
     .matmul_f16 = MatmulFloat<uint16_t>,
     .matmul_f32 = MatmulFloat<float>,
     .rms_norm = RmsNorm,
+    .softmax = Softmax,
     .silu_mul = SiluMul,
     .add = Add,
     .softplus = SoftplusClamped,

@@ -2,6 +2,7 @@
 #include "kernels_x86/math_avx512.h"
 #include "kernels_x86/prefetch.h"
 #include "kernels_x86/scan_avx512.h"
+#include "kernels_x86/softmax_avx512.h"
 #include "runtime/kernels.h"
 
 namespace adder {
@@ -407,6 +408,7 @@ constinit const Kernels kAvx512Kernels = {
     .matmul_f16 = MatmulFloat<uint16_t>,
     .matmul_f32 = MatmulFloat<float>,
     .rms_norm = RmsNorm,
+    .softmax = Softmax,
     .silu_mul = SiluMul,
     .add = Add,
     .softplus = SoftplusClamped,

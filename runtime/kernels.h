@@ -121,6 +121,13 @@ struct Kernels {
   void (*rms_norm)(const float* x, const float* weight, size_t n, float count, float eps,
                    float* y) = nullptr;
 
+  // Part of the softmax of a row: n scores, a multiple of kLanes, and the largest of those before.
+  //   m[l] = *largest; over i in order m[l] = x[16 i + l] > m[l] ? x[16 i + l] : m[l];
+  //   *largest = tree of m, by the same comparison of the upper lane with the lower;
+  //   x[i] = exp(x[i] - *largest); s[l] = s[l] + x[16 i + l] over i in order, 0 first.
+  // Returns the tree of s. Trees as in rms_norm. A score of -infinity becomes 0 (unless all are).
+  float (*softmax)(float* x, size_t n, float* largest) = nullptr;
+
   // y = y * silu(z); n a multiple of kLanes.
   void (*silu_mul)(const float* z, size_t n, float* y) = nullptr;
 

@@ -108,6 +108,25 @@ void RmsNorm(const float* x, const float* weight, size_t n, float count, float e
   }
 }
 
+float Softmax(float* x, size_t n, float* largest) {
+  float m[kLanes];
+  float s[kLanes] = {};
+  for (float& lane : m) lane = *largest;
+  for (size_t i = 0; i < n; ++i) m[i % kLanes] = x[i] > m[i % kLanes] ? x[i] : m[i % kLanes];
+  for (size_t width = kLanes / 2; width > 0; width /= 2) {
+    for (size_t l = 0; l < width; ++l) m[l] = m[l + width] > m[l] ? m[l + width] : m[l];
+  }
+  for (size_t i = 0; i < n; ++i) {
+    x[i] = Exp(x[i] - m[0]);
+    s[i % kLanes] += x[i];
+  }
+  for (size_t width = kLanes / 2; width > 0; width /= 2) {
+    for (size_t l = 0; l < width; ++l) s[l] += s[l + width];
+  }
+  *largest = m[0];
+  return s[0];
+}
+
 void SiluMul(const float* z, size_t n, float* y) {
   for (size_t i = 0; i < n; ++i) y[i] *= Silu(z[i]);
 }
@@ -204,6 +223,7 @@ constinit const Kernels kScalarKernels = {
     .matmul_f16 = MatmulFloat<uint16_t>,
     .matmul_f32 = MatmulFloat<float>,
     .rms_norm = RmsNorm,
+    .softmax = Softmax,
     .silu_mul = SiluMul,
     .add = Add,
     .softplus = SoftplusClamped,

@@ -32,6 +32,13 @@ inline constexpr float kAtanhC2 = 0x1.99d1ccp-3f;
 inline constexpr float kAtanhC3 = 0x1.1ec040p-3f;
 inline constexpr float kAtanhC4 = 0x1.1eca1ap-3f;
 
+// pi / 2 as the sum of three doubles. The first two have 28 bits, so that their products with
+// integers below 2^25 are exact.
+inline constexpr double kHalfPiHigh = 0x1.921fb54p0;
+inline constexpr double kHalfPiMiddle = 0x1.10b461p-30;
+inline constexpr double kHalfPiLow = 0x1.a62633145c06ep-58;
+inline constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1;
+
 // quantize_row: a group whose largest |x| is below this is all zeros.
 inline constexpr float kQuantizeMin = 0x1p-100f;
 

@@ -69,6 +69,45 @@ inline float Softplus(float x) {
   return (x > 0.0f ? x : 0.0f) + log1p;
 }
 
+struct SinCos {
+  double sin, cos;
+};
+
+// Sine and cosine of an angle in radians. Error <= 1e-12 for |angle| < 2^25; beyond that it grows
+// with the angle, as the rounding of the angle itself does. Products and sums are rounded one by
+// one. NaN and infinity give NaN.
+inline SinCos SineAndCosine(double angle) {
+  constexpr double kShift = 0x1.8p52;  // as kRoundingShift
+  const double shifted = angle * kTwoOverPi + kShift;
+  const double n = shifted - kShift;  // quarter turns
+  const double r = ((angle - n * kHalfPiHigh) - n * kHalfPiMiddle) - n * kHalfPiLow;
+  // Taylor's series, |r| <= pi / 4.
+  const double z = r * r;
+  double s = z * (1.0 / 6227020800) - 1.0 / 39916800;
+  s = s * z + 1.0 / 362880;
+  s = s * z - 1.0 / 5040;
+  s = s * z + 1.0 / 120;
+  s = s * z - 1.0 / 6;
+  s = r + r * z * s;
+  double c = 1.0 / 479001600 - z * (1.0 / 87178291200);
+  c = c * z - 1.0 / 3628800;
+  c = c * z + 1.0 / 40320;
+  c = c * z - 1.0 / 720;
+  c = c * z + 1.0 / 24;
+  c = c * z - 0.5;
+  c = 1.0 + z * c;
+  switch (std::bit_cast<uint64_t>(shifted) & 3) {
+    case 0:
+      return {s, c};
+    case 1:
+      return {c, -s};
+    case 2:
+      return {-s, -c};
+    default:
+      return {-c, s};
+  }
+}
+
 // IEEE binary16 to float, exact.
 inline float F16ToF32(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;

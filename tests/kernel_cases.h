@@ -279,6 +279,22 @@ inline Outputs RunRmsNorm(const Kernels& kernels, const Inputs& inputs, size_t n
   return outputs;
 }
 
+inline Outputs RunSoftmax(const Kernels& kernels, const Inputs& inputs, size_t n, float before) {
+  Source source(inputs);
+  GuardedBuffer<float> x(n, inputs.guard), results(2, inputs.guard, alignof(float));
+  FillFloats(&source, &x);
+  for (float& v : x) {
+    if (source.Below(9) == 0) v = -std::numeric_limits<float>::infinity();  // masked
+    if (inputs.fill == Fill::kNormal) v *= 40.0f;  // so that the exponential meets its end
+  }
+  results[0] = before;
+  results[1] = kernels.softmax(x.data(), n, &results[0]);
+  Outputs outputs;
+  outputs.Append(x);
+  outputs.Append(results);
+  return outputs;
+}
+
 // silu_mul, add and softplus.
 inline Outputs RunElementwise(const Kernels& kernels, const Inputs& inputs, size_t n) {
   Source source(inputs);

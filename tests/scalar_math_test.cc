@@ -99,6 +99,36 @@ TEST(ScalarMath, SiluAndSoftplusAtTheirEnds) {
   EXPECT_NEAR(Softplus(0.0f), std::log(2.0), 1e-7);
 }
 
+TEST(ScalarMath, SineAndCosineOfPositionsTimesFrequencies) {
+  double largest = 0;
+  const auto compare = [&](double angle) {
+    const SinCos actual = SineAndCosine(angle);
+    largest = std::fmax(largest, std::fabs(actual.sin - std::sin(angle)));
+    largest = std::fmax(largest, std::fabs(actual.cos - std::cos(angle)));
+  };
+  for (int i = -4000; i <= 4000; ++i) {
+    compare(i * 1e-3);
+    compare(i * std::acos(-1.0) / 4);  // the ends of the series
+  }
+  for (uint32_t position = 1; position <= 1u << 24; position += 1 + position / 500) {
+    for (const double theta : {1e4, 1e11}) {
+      for (int i = 0; i < 64; i += 3) {
+        compare(static_cast<double>(position) *
+                double{static_cast<float>(std::pow(theta, -i / 64.0))});
+      }
+    }
+  }
+  printf("largest error of sine and cosine: %.3g\n", largest);
+  EXPECT_LE(largest, 1e-12);
+  EXPECT_GT(largest, 0);
+  for (const double huge : {0x1p40, -0x1p60, 1e300}) {  // no meaning, but no fault
+    (void)SineAndCosine(huge);
+  }
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_TRUE(std::isnan(SineAndCosine(infinity).sin));
+  EXPECT_TRUE(std::isnan(SineAndCosine(std::nan("")).cos));
+}
+
 // The value of a half, from its definition.
 double HalfValue(uint32_t half) {
   const int exponent = static_cast<int>(half >> 10 & 31);
