@@ -21,6 +21,7 @@ namespace {
 struct Options {
   std::string model, isa;
   uint32_t prompt = 512, tokens = 64, repeats = 5, threads = 1, tile = 64;
+  uint32_t context = 0;  // 0: prompt and tokens
   bool bandwidth = false, profile = false, json = false;
 };
 
@@ -65,9 +66,22 @@ double ResidentMegabytes() {
   return 0;
 }
 
-// Bytes that one token reads and writes: its weights once, and the state twice.
-uint64_t BytesPerToken(const Model& model) {
-  return model.BytesPerToken() + 2 * model.StateFloats() * sizeof(float);
+// Sliding, so that any context will do.
+SessionOptions SessionOptionsOf(const Options& options) {
+  const uint32_t all = options.prompt + options.tokens;
+  return {.tile = options.tile,
+          .threads = options.threads,
+          .context = options.context > 0 ? options.context : all,
+          .when_full = ContextPolicy::kSlide};
+}
+
+// Bytes that one token behind the prompt reads and writes: its weights once, the state twice, and
+// keys and values of as many tokens as it sees halfway through.
+uint64_t BytesPerToken(const Options& options, const Model& model) {
+  const uint64_t seen =
+      std::min(SessionOptionsOf(options).context, options.prompt + options.tokens / 2 + 1);
+  return model.BytesPerToken() + 2 * model.StateFloats() * sizeof(float) +
+         seen * model.KvBytesPerToken();
 }
 
 struct Measured {
@@ -85,11 +99,11 @@ Result<double> FeedTimed(Session& session, std::span<const int32_t> ids) {
 
 Result<Measured> Measure(const Options& options, const Model& model) {
   Measured m;
-  ADDER_ASSIGN_OR_RETURN(const SessionBuffer buffer,
-                         SessionBuffer::Create(model, {options.tile, options.threads}));
+  const SessionOptions session_options = SessionOptionsOf(options);
+  ADDER_ASSIGN_OR_RETURN(const SessionBuffer buffer, SessionBuffer::Create(model, session_options));
   Session& session = buffer.session();
   m.threads = session.threads();
-  ADDER_ASSIGN_OR_RETURN(const size_t session_bytes, Session::Bytes(model, {options.tile, 1}));
+  ADDER_ASSIGN_OR_RETURN(const size_t session_bytes, Session::Bytes(model, session_options));
   m.session_mb = static_cast<double>(session_bytes) / 1e6;
   const std::vector<int32_t> prompt = Prompt(model, options.prompt);
   const std::vector<int32_t> tokens = Prompt(model, options.tokens);
@@ -111,7 +125,8 @@ Result<Measured> Measure(const Options& options, const Model& model) {
     m.read_gb_s.Add(bandwidth);
     m.prefill.Add(static_cast<double>(prompt.size()) / prefill);
     m.decode.Add(tokens_per_s);
-    m.fraction.Add(static_cast<double>(BytesPerToken(model)) * tokens_per_s / 1e9 / bandwidth);
+    m.fraction.Add(static_cast<double>(BytesPerToken(options, model)) * tokens_per_s / 1e9 /
+                   bandwidth);
   }
   m.resident_mb = ResidentMegabytes();
   return m;
@@ -170,8 +185,9 @@ std::string Line(const char* name, const Samples& samples, const char* unit) {
 std::string Report(const Options& options, const Model& model, const Measured& m) {
   if (!options.json) {
     std::string text = Line("decode", m.decode, "tok/s") + Line("prefill", m.prefill, "tok/s");
-    text += Format("%-15s %9.1f MB: weights and twice the state\n", "bytes/token",
-                   static_cast<double>(BytesPerToken(model)) / 1e6);
+    text += Format("%-15s %9.1f MB: weights%s, twice the state\n", "bytes/token",
+                   static_cast<double>(BytesPerToken(options, model)) / 1e6,
+                   model.KvBytesPerToken() > 0 ? ", keys and values" : "");
     text += Line("read bandwidth", m.read_gb_s, "GB/s");
     text += Format("%-15s %9.0f %%  of it (%.0f to %.0f)\n", "decode uses",
                    100 * m.fraction.Median(), 100 * m.fraction.Min(), 100 * m.fraction.Max());
@@ -199,7 +215,7 @@ std::string Report(const Options& options, const Model& model, const Measured& m
   json.Member("prefill_tokens_per_s", m.prefill.Median());
   json.Member("prefill_tokens_per_s_min", m.prefill.Min());
   json.Member("prefill_tokens_per_s_max", m.prefill.Max());
-  json.Member("bytes_per_token", BytesPerToken(model));
+  json.Member("bytes_per_token", BytesPerToken(options, model));
   json.Member("read_bandwidth_gb_s", m.read_gb_s.Median());
   json.Member("bandwidth_fraction", m.fraction.Median());
   json.Member("open_ms", m.open_ms.Median());
@@ -251,6 +267,8 @@ void AddBench(CLI::App* app, Action* action) {
             {1u, kMaxThreads});
   AddNumber(command, "--tile", "N (64)", &options->tile,
             "Tokens of the prompt that go through a layer together", {1u, kMaxTile});
+  AddNumber(command, "--context", "N (all)", &options->context,
+            "Tokens that attention layers look back on", {1u, kMaxContext});
   AddIsa(command, &options->isa);
   command->add_flag("--bandwidth", options->bandwidth,
                     "Without MODEL: measure the read bandwidth only");

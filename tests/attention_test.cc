@@ -5,6 +5,8 @@
 #include <cstring>
 #include <functional>
 
+#include "adder/adder.h"
+#include "runtime/generate.h"
 #include "runtime/kernels_dispatch.h"
 #include "runtime/scalar_math.h"
 #include "runtime/session_buffer.h"
@@ -401,6 +403,70 @@ TEST(AttentionContext, StopsWhenFull) {
   EXPECT_EQ(session.position(), 10u);
   session.Reset();
   EXPECT_TRUE(session.Feed(ids).ok());
+}
+
+TEST(AttentionContext, EndsAGeneration) {
+  const auto model = Made(kShapes[0]).Open();
+  class Sink final : public TextSink {
+   public:
+    bool OnText(std::string_view, int32_t) override { return true; }
+  } sink;
+  GenerateOptions options;
+  options.max_tokens = -1;
+  const std::vector<int32_t> prompt = Ids(4);
+  const auto buffer = SessionBuffer::Create(*model, {.context = 10});
+  ASSERT_TRUE(buffer.ok());
+  const auto result = Generate(buffer->session(), prompt, options, sink);
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->reason, FinishReason::kContext);
+  EXPECT_STREQ(FinishReasonName(result->reason), "context");
+  EXPECT_EQ(result->generated_tokens, 6u);
+  EXPECT_EQ(buffer->session().position(), 10u);
+  EXPECT_EQ(Generate(buffer->session(), prompt, options, sink).status().code(), Code::kContextFull);
+  // The limit of tokens comes first, and a window that slides is no limit.
+  buffer->session().Reset();
+  options.max_tokens = 6;
+  EXPECT_EQ(Generate(buffer->session(), prompt, options, sink)->reason, FinishReason::kLength);
+  const auto sliding = SessionBuffer::Create(*model, Sliding(10));
+  options.max_tokens = 50;
+  EXPECT_EQ(Generate(sliding->session(), prompt, options, sink)->reason, FinishReason::kLength);
+}
+
+TEST(AttentionContext, OptionsOfTheCApi) {
+  const TempDir folder;
+  adder_model* model = nullptr;
+  ASSERT_EQ(adder_model_open(Made(kShapes[0]).Write(folder).c_str(), nullptr, &model, nullptr),
+            ADDER_OK);
+  adder_model_info info = ADDER_INIT(adder_model_info);
+  ASSERT_EQ(adder_model_describe(model, &info, nullptr), ADDER_OK);
+  EXPECT_EQ(info.kv_bytes_per_token, 256u);
+  const std::vector<int32_t> ids = Ids(11);
+  adder_session_options options = ADDER_INIT(adder_session_options);
+  adder_session* session = nullptr;
+  size_t bytes = 0, default_bytes = 0;
+  ASSERT_EQ(adder_session_bytes(model, nullptr, &default_bytes, nullptr), ADDER_OK);
+  options.context = 10;
+  ASSERT_EQ(adder_session_bytes(model, &options, &bytes, nullptr), ADDER_OK);
+  EXPECT_EQ(default_bytes - bytes, 256u * (4096 - 16));
+  ASSERT_EQ(adder_session_create(model, &options, &session, nullptr), ADDER_OK);
+  EXPECT_EQ(adder_session_feed(session, ids.data(), 11, nullptr), ADDER_CONTEXT_FULL);
+  adder_generate_options generate = ADDER_INIT(adder_generate_options);
+  adder_generate_result result = ADDER_INIT(adder_generate_result);
+  EXPECT_EQ(
+      adder_session_generate(session, ids.data(), 4, &generate, nullptr, nullptr, &result, nullptr),
+      ADDER_OK);
+  EXPECT_EQ(result.reason, ADDER_FINISH_CONTEXT);
+  EXPECT_EQ(adder_session_free(session), ADDER_OK);
+
+  options.when_full = ADDER_CONTEXT_SLIDE;
+  ASSERT_EQ(adder_session_create(model, &options, &session, nullptr), ADDER_OK);
+  EXPECT_EQ(adder_session_feed(session, ids.data(), 11, nullptr), ADDER_OK);
+  EXPECT_EQ(adder_session_free(session), ADDER_OK);
+  adder_error error = {};
+  options.when_full = 2;
+  EXPECT_EQ(adder_session_create(model, &options, &session, &error), ADDER_INVALID_ARGUMENT);
+  EXPECT_STREQ(error.message, "when_full is 2, expected 0 (stop) or 1 (slide)");
+  adder_model_free(model);
 }
 
 TEST(AttentionContext, MemoryIsThatOfTheRing) {
