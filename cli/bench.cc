@@ -12,6 +12,7 @@
 #include "cli/json_writer.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/peaks.h"
 #include "runtime/model.h"
 #include "runtime/session_buffer.h"
 
@@ -20,7 +21,8 @@ namespace {
 
 struct Options {
   std::string model, isa;
-  uint32_t prompt = 512, tokens = 64, repeats = 5, threads = 1, tile = 64;
+  uint32_t prompt = 512, tokens = 64, repeats = 5;
+  SessionOptions session;
   bool bandwidth = false, profile = false, json = false;
 };
 
@@ -66,8 +68,8 @@ double ResidentMegabytes() {
 }
 
 // Bytes that one token reads and writes: its weights once, and the state twice.
-uint64_t BytesPerToken(const Model& model) {
-  return model.BytesPerToken() + 2 * model.StateFloats() * sizeof(float);
+uint64_t BytesPerToken(const Model& model, const Options& options) {
+  return model.BytesPerToken() + 2 * model.StateFloats(options.session.state_type) * sizeof(float);
 }
 
 struct Measured {
@@ -75,6 +77,8 @@ struct Measured {
   double resident_mb = 0, session_mb = 0;
   size_t threads = 1;
   Telemetry prefill_profile, decode_profile;
+  double prefill_seconds = 0, decode_seconds = 0;  // of all repeats together
+  double int8_peak = 0, float_peak = 0;            // Gmultiply-adds/s of one core; 0: unknown
 };
 
 Result<double> FeedTimed(Session& session, std::span<const int32_t> ids) {
@@ -85,18 +89,23 @@ Result<double> FeedTimed(Session& session, std::span<const int32_t> ids) {
 
 Result<Measured> Measure(const Options& options, const Model& model) {
   Measured m;
-  ADDER_ASSIGN_OR_RETURN(const SessionBuffer buffer,
-                         SessionBuffer::Create(model, {options.tile, options.threads}));
+  ADDER_ASSIGN_OR_RETURN(const SessionBuffer buffer, SessionBuffer::Create(model, options.session));
   Session& session = buffer.session();
   m.threads = session.threads();
-  ADDER_ASSIGN_OR_RETURN(const size_t session_bytes, Session::Bytes(model, {options.tile, 1}));
+  ADDER_ASSIGN_OR_RETURN(const size_t session_bytes, Session::Bytes(model, options.session));
   m.session_mb = static_cast<double>(session_bytes) / 1e6;
   const std::vector<int32_t> prompt = Prompt(model, options.prompt);
   const std::vector<int32_t> tokens = Prompt(model, options.tokens);
   // Once unmeasured: brings the file's pages into memory, and the processor to speed.
   ADDER_RETURN_IF_ERROR(session.Feed(std::span(tokens).first(std::min<size_t>(tokens.size(), 4))));
+  m.resident_mb = ResidentMegabytes();  // before the region below is there
+  if (options.profile) {
+    m.int8_peak = MeasurePeak(model.kernels().name, /*int8=*/true);
+    m.float_peak = MeasurePeak(model.kernels().name, /*int8=*/false);
+  }
+  const ReadBandwidth region;
+  double before = region.Measure(m.threads);
   for (uint32_t repeat = 0; repeat < options.repeats; ++repeat) {
-    const double bandwidth = MeasureReadBandwidth(m.threads);
     session.Reset();
     if (options.profile) session.SetTelemetry(&m.prefill_profile);
     ADDER_ASSIGN_OR_RETURN(const double prefill, FeedTimed(session, prompt));
@@ -107,13 +116,18 @@ Result<Measured> Measure(const Options& options, const Model& model) {
       decode += seconds;
     }
     session.SetTelemetry(nullptr);
+    m.prefill_seconds += prefill;
+    m.decode_seconds += decode;
+    const double after = region.Measure(m.threads);
+    const double bandwidth = (before + after) / 2;
+    before = after;
     const double tokens_per_s = static_cast<double>(tokens.size()) / decode;
     m.read_gb_s.Add(bandwidth);
     m.prefill.Add(static_cast<double>(prompt.size()) / prefill);
     m.decode.Add(tokens_per_s);
-    m.fraction.Add(static_cast<double>(BytesPerToken(model)) * tokens_per_s / 1e9 / bandwidth);
+    m.fraction.Add(static_cast<double>(BytesPerToken(model, options)) * tokens_per_s / 1e9 /
+                   bandwidth);
   }
-  m.resident_mb = ResidentMegabytes();
   return m;
 }
 
@@ -126,23 +140,31 @@ Status MeasureOpening(const Options& options, const ModelOptions& model_options,
   return {};
 }
 
-// One line per operation: its share of the time, what it read, what it computed, and how much of
-// the read bandwidth that is.
-std::string ProfileText(const char* title, const Telemetry& profile, double read_gb_s) {
-  uint64_t total = 0;
-  for (const OpTotals& op : profile.ops) total += op.nanoseconds;
-  std::string text = Format("\n%s\n  %-12s %7s %10s %10s %10s\n", title, "operation", "share",
-                            "GB/s", "of read", "GOP/s");
+bool IsInt8(Op op) { return op == Op::kMatmulQ8 || op == Op::kMatmulQ4; }
+bool IsFloat(Op op) { return op == Op::kMatmulF16 || op == Op::kMatmulF32; }
+
+// One line per operation: its share of the time, what it read and how much of the read bandwidth
+// that is, what it computed and how much of the peak.
+std::string ProfileText(const char* title, const Telemetry& profile, double seconds,
+                        const Measured& m) {
+  std::string text = Format("\n%s\n  %-12s %7s %10s %10s %10s %10s\n", title, "operation", "share",
+                            "GB/s", "of read", "GOP/s", "of peak");
+  double accounted = 0;
   for (size_t i = 0; i < kOps; ++i) {
     const OpTotals& op = profile.ops[i];
     if (op.nanoseconds == 0) continue;
-    const double seconds = static_cast<double>(op.nanoseconds);
-    const double gb_s = static_cast<double>(op.bytes) / seconds;
-    text += Format("  %-12s %6.1f%% %10.1f %9.0f%% %10.1f\n", kOpNames[i],
-                   100.0 * seconds / static_cast<double>(total), gb_s, 100.0 * gb_s / read_gb_s,
-                   static_cast<double>(op.operations) / seconds);
+    const double nanoseconds = static_cast<double>(op.nanoseconds);
+    accounted += nanoseconds * 1e-9;
+    const double gb_s = static_cast<double>(op.bytes) / nanoseconds;
+    const double gop_s = static_cast<double>(op.operations) / nanoseconds;
+    text +=
+        Format("  %-12s %6.1f%% %10.1f %9.0f%% %10.1f", kOpNames[i],
+               100 * nanoseconds * 1e-9 / seconds, gb_s, 100 * gb_s / m.read_gb_s.Median(), gop_s);
+    const double peak = IsInt8(Op{i}) ? m.int8_peak : IsFloat(Op{i}) ? m.float_peak : 0;
+    if (peak > 0) text += Format(" %9.0f%%", 100 * gop_s / (2 * peak));
+    text += "\n";
   }
-  return text;
+  return text + Format("  %-12s %6.1f%%\n", "together", 100 * accounted / seconds);
 }
 
 void ProfileJson(const char* key, const Telemetry& profile, JsonWriter* json) {
@@ -171,7 +193,7 @@ std::string Report(const Options& options, const Model& model, const Measured& m
   if (!options.json) {
     std::string text = Line("decode", m.decode, "tok/s") + Line("prefill", m.prefill, "tok/s");
     text += Format("%-15s %9.1f MB: weights and twice the state\n", "bytes/token",
-                   static_cast<double>(BytesPerToken(model)) / 1e6);
+                   static_cast<double>(BytesPerToken(model, options)) / 1e6);
     text += Line("read bandwidth", m.read_gb_s, "GB/s");
     text += Format("%-15s %9.0f %%  of it (%.0f to %.0f)\n", "decode uses",
                    100 * m.fraction.Median(), 100 * m.fraction.Min(), 100 * m.fraction.Max());
@@ -183,8 +205,10 @@ std::string Report(const Options& options, const Model& model, const Measured& m
         model.kernels().name, m.threads, m.threads == 1 ? "" : "s", options.prompt, options.tokens,
         options.repeats);
     if (options.profile) {
-      text += ProfileText("decode", m.decode_profile, m.read_gb_s.Median());
-      text += ProfileText("prefill", m.prefill_profile, m.read_gb_s.Median());
+      text += Format("peak of one core %.0f (int8) and %.0f (f32) GOP/s\n", 2 * m.int8_peak,
+                     2 * m.float_peak);
+      text += ProfileText("decode", m.decode_profile, m.decode_seconds, m);
+      text += ProfileText("prefill", m.prefill_profile, m.prefill_seconds, m);
     }
     return text;
   }
@@ -199,13 +223,17 @@ std::string Report(const Options& options, const Model& model, const Measured& m
   json.Member("prefill_tokens_per_s", m.prefill.Median());
   json.Member("prefill_tokens_per_s_min", m.prefill.Min());
   json.Member("prefill_tokens_per_s_max", m.prefill.Max());
-  json.Member("bytes_per_token", BytesPerToken(model));
+  json.Member("bytes_per_token", BytesPerToken(model, options));
   json.Member("read_bandwidth_gb_s", m.read_gb_s.Median());
   json.Member("bandwidth_fraction", m.fraction.Median());
   json.Member("open_ms", m.open_ms.Median());
   json.Member("resident_mb", m.resident_mb);
   json.Member("session_mb", m.session_mb);
   if (options.profile) {
+    json.Member("peak_int8_gop_s", 2 * m.int8_peak);
+    json.Member("peak_f32_gop_s", 2 * m.float_peak);
+    json.Member("decode_seconds", m.decode_seconds);
+    json.Member("prefill_seconds", m.prefill_seconds);
     ProfileJson("decode_profile", m.decode_profile, &json);
     ProfileJson("prefill_profile", m.prefill_profile, &json);
   }
@@ -215,7 +243,7 @@ std::string Report(const Options& options, const Model& model, const Measured& m
 
 Result<int> Run(const Options& options) {
   if (options.bandwidth && options.model.empty()) {
-    const double gb_s = MeasureReadBandwidth(options.threads);
+    const double gb_s = ReadBandwidth().Measure(options.session.threads);
     JsonWriter json;
     json.BeginObject();
     json.Member("read_bandwidth_gb_s", gb_s);
@@ -247,10 +275,11 @@ void AddBench(CLI::App* app, Action* action) {
             {1u, 1u << 20});
   AddNumber(command, "--repeats", "N (5)", &options->repeats, "Times that all is measured",
             {1u, 1000u});
-  AddNumber(command, "--threads", "N (1)", &options->threads, "Threads of the session",
+  AddNumber(command, "--threads", "N (1)", &options->session.threads, "Threads of the session",
             {1u, kMaxThreads});
-  AddNumber(command, "--tile", "N (64)", &options->tile,
+  AddNumber(command, "--tile", "N (64)", &options->session.tile,
             "Tokens of the prompt that go through a layer together", {1u, kMaxTile});
+  AddStateType(command, &options->session.state_type);
   AddIsa(command, &options->isa);
   command->add_flag("--bandwidth", options->bandwidth,
                     "Without MODEL: measure the read bandwidth only");
@@ -262,9 +291,9 @@ void AddBench(CLI::App* app, Action* action) {
       "  adder synth --like mamba-2.8b --type q4 -o m.adder && adder bench m.adder --profile\n"
       "\n"
       "Decoding reads every weight once per token, so its limit is the read bandwidth. That is\n"
-      "measured before each repeat (1 GiB, the better of a plain and a four-stream loop). The "
-      "model\n"
-      "is warm: opened and run once before. --profile times the calling thread.");
+      "measured before and after each repeat (1 GiB, the better of a plain and a four-stream\n"
+      "loop). The model is warm: opened and run once before. --profile times the calling thread;\n"
+      "\"of peak\" compares with the multiply-add instructions of one core, measured.");
   command->callback([=] { *action = [options] { return Run(*options); }; });
 }
 
