@@ -21,7 +21,7 @@ namespace {
 
 struct Options {
   std::string model, isa;
-  uint32_t prompt = 512, tokens = 64, repeats = 5;
+  uint32_t prompt = 512, tokens = 64, repeats = 5, endurance = 0;
   SessionOptions session;
   bool bandwidth = false, profile = false, json = false;
 };
@@ -33,15 +33,26 @@ double Seconds(std::chrono::steady_clock::time_point start) {
 // Repeated measurements of one thing.
 class Samples {
  public:
-  void Add(double value) {
-    values_.insert(std::upper_bound(values_.begin(), values_.end(), value), value);
+  // Room for `count`, touched, so that adding takes no memory.
+  void Reserve(size_t count) {
+    values_.assign(count, 0);
+    values_.clear();
   }
-  double Median() const { return values_.empty() ? 0 : values_[values_.size() / 2]; }
-  double Min() const { return values_.empty() ? 0 : values_.front(); }
-  double Max() const { return values_.empty() ? 0 : values_.back(); }
+  void Add(double value) { values_.push_back(value); }
+  double Median() const { return Sorted(0.5); }
+  double Min() const { return Sorted(0); }
+  double Max() const { return Sorted(1); }
 
  private:
-  std::vector<double> values_;  // sorted
+  double Sorted(double part) const {
+    if (values_.empty()) return 0;
+    std::vector<double> values = values_;
+    const auto nth =
+        values.begin() + static_cast<std::ptrdiff_t>(part * static_cast<double>(values.size() - 1));
+    std::nth_element(values.begin(), nth, values.end());
+    return *nth;
+  }
+  std::vector<double> values_;
 };
 
 // Ids that are the same on every machine.
@@ -129,6 +140,44 @@ Result<Measured> Measure(const Options& options, const Model& model) {
                    bandwidth);
   }
   return m;
+}
+
+// How the last tokens of a long stream compare with the first.
+Result<std::string> Endurance(const Options& options, const Model& model) {
+  ADDER_ASSIGN_OR_RETURN(const SessionBuffer buffer, SessionBuffer::Create(model, options.session));
+  Session& session = buffer.session();
+  const std::vector<int32_t> ids = Prompt(model, 1009);
+  const size_t part = std::max<size_t>(options.endurance / 100, 1);
+  ADDER_RETURN_IF_ERROR(session.Feed(std::span(ids).first(std::min<size_t>(ids.size(), 64))));
+  session.Reset();
+  Samples first, last;
+  first.Reserve(part);
+  last.Reserve(part);
+  double resident_first = 0;
+  for (size_t i = 0; i < options.endurance; ++i) {
+    ADDER_ASSIGN_OR_RETURN(const double seconds, FeedTimed(session, {&ids[i % ids.size()], 1}));
+    if (i < part) first.Add(seconds * 1e6);
+    if (i + part >= options.endurance) last.Add(seconds * 1e6);
+    if (i + 1 == part) resident_first = ResidentMegabytes();
+  }
+  const double resident_last = ResidentMegabytes();
+  if (options.json) {
+    JsonWriter json;
+    json.BeginObject();
+    json.Member("tokens", options.endurance);
+    json.Member("first_us", first.Median());
+    json.Member("last_us", last.Median());
+    json.Member("first_resident_mb", resident_first);
+    json.Member("last_resident_mb", resident_last);
+    json.EndObject();
+    return json.Text();
+  }
+  return Format(
+      "first %zu tokens  %9.2f us each (median)  resident %.2f MB\n"
+      "last %zu of %u  %9.2f us each (median)  resident %.2f MB\n"
+      "ratio %.3f\n",
+      part, first.Median(), resident_first, part, options.endurance, last.Median(), resident_last,
+      last.Median() / first.Median());
 }
 
 Status MeasureOpening(const Options& options, const ModelOptions& model_options, Samples* open_ms) {
@@ -257,6 +306,11 @@ Result<int> Run(const Options& options) {
   Samples open_ms;
   ADDER_RETURN_IF_ERROR(MeasureOpening(options, model_options, &open_ms));
   ADDER_ASSIGN_OR_RETURN(const auto model, Model::Open(options.model, model_options));
+  if (options.endurance > 0) {
+    ADDER_ASSIGN_OR_RETURN(const std::string text, Endurance(options, *model));
+    ADDER_RETURN_IF_ERROR(Print(text));
+    return 0;
+  }
   ADDER_ASSIGN_OR_RETURN(Measured measured, Measure(options, *model));
   measured.open_ms = open_ms;
   ADDER_RETURN_IF_ERROR(Print(Report(options, *model, measured)));
@@ -275,6 +329,9 @@ void AddBench(CLI::App* app, Action* action) {
             {1u, 1u << 20});
   AddNumber(command, "--repeats", "N (5)", &options->repeats, "Times that all is measured",
             {1u, 1000u});
+  AddNumber(command, "--endurance", "N", &options->endurance,
+            "Instead: feed N tokens one by one, and compare the last with the first",
+            {2u, 1u << 30});
   AddNumber(command, "--threads", "N (1)", &options->session.threads, "Threads of the session",
             {1u, kMaxThreads});
   AddNumber(command, "--tile", "N (64)", &options->session.tile,
