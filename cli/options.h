@@ -78,6 +78,20 @@ inline void AddIsa(CLI::App* command, std::string* isa) {
   AddText(command, "--isa", "NAME", isa, "Kernels to use, if this CPU has them: " + names);
 }
 
+inline void AddStateType(CLI::App* app, StateType* type) {
+  app->add_option_function<std::string>(
+         "--state",
+         [type](const std::string& name) {
+           if (name != "f32" && name != "int16") {
+             throw CLI::ValidationError("--state", "is \"" + name + "\", expected f32 or int16");
+           }
+           *type = name == "f32" ? StateType::kF32 : StateType::kInt16;
+         },
+         "Numbers of the state of Mamba-2 layers between tokens; int16: half the memory, slightly "
+         "less exact")
+      ->option_text("f32|int16 (f32)");
+}
+
 // --context and --context-full.
 inline void AddContext(CLI::App* command, SessionOptions* session) {
   AddNumber(command, "--context", "N (4096)", &session->context,

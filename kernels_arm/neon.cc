@@ -1,6 +1,7 @@
 // Kernels for every AArch64 CPU: nothing beyond ARMv8.0, so no dot product instructions.
 #include "kernels_arm/lanes_neon.h"
 #include "kernels_arm/math_neon.h"
+#include "kernels_arm/scan16_neon.h"
 #include "kernels_arm/softmax_neon.h"
 
 namespace adder {
@@ -582,6 +583,7 @@ constinit const Kernels kNeonKernels = {
     .conv1d_silu = Conv1dSilu,
     .selective_scan = SelectiveScan,
     .ssd_scan = SsdScan,
+    .ssd_scan_16 = SsdScan16,
 };
 
 }  // namespace adder

@@ -4,6 +4,7 @@
 
 #include "kernels_x86/math_avx2.h"
 #include "kernels_x86/prefetch.h"
+#include "kernels_x86/scan16_avx2.h"
 #include "kernels_x86/softmax_avx2.h"
 #include "runtime/kernels.h"
 
@@ -587,6 +588,7 @@ constinit const Kernels kAvx2Kernels = {
     .conv1d_silu = Conv1dSilu,
     .selective_scan = SelectiveScan,
     .ssd_scan = SsdScan,
+    .ssd_scan_16 = SsdScan16,
 };
 
 }  // namespace adder

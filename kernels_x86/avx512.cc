@@ -1,6 +1,7 @@
 // Kernels for AVX-512 (F, BW, DQ, VL) with VNNI. kLanes rows or channels are one register.
 #include "kernels_x86/math_avx512.h"
 #include "kernels_x86/prefetch.h"
+#include "kernels_x86/scan16_avx512.h"
 #include "kernels_x86/scan_avx512.h"
 #include "kernels_x86/softmax_avx512.h"
 #include "runtime/kernels.h"
@@ -415,6 +416,7 @@ constinit const Kernels kAvx512Kernels = {
     .conv1d_silu = Conv1dSilu,
     .selective_scan = SelectiveScan,
     .ssd_scan = SsdScan,
+    .ssd_scan_16 = SsdScan16,
 };
 
 }  // namespace adder

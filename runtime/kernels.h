@@ -78,7 +78,9 @@ struct SsdScanArgs {
   const float* c;          // [tokens][groups][d_state] not aligned
   const float* a;          // [heads], A * log2(e)
   const float* d;          // [heads * head_blocks * kLanes]
-  float* state;            // [heads * head_blocks][d_state][kLanes]
+  float* state;            // [heads * head_blocks][d_state][kLanes]; ssd_scan_16: unused
+  int16_t* values;         // ssd_scan_16: as state, S = value * limit / 32767 of its channel
+  float* limits;           // ssd_scan_16: [heads * head_blocks][kLanes], at least |S|
 };
 
 struct Kernels {
@@ -154,7 +156,18 @@ struct Kernels {
   //   S[n] = fmaf(decay, S[n], u * b[n]);  y = fmaf(S[n], c[n], y);
   // then x := fmaf(d, x, y).
   void (*ssd_scan)(const SsdScanArgs* args) = nullptr;
+
+  // The same with a state of 16-bit values, rounded after every token. A channel's limit follows
+  // from bounds, so that the state is read and written once:
+  //   m = max over n of |b[n]|;  scale = limit * (1 / 32767);  limit := fmaf(decay, limit, |u| *
+  //   m); inverse = 32767 / limit if 2^-100 <= limit < infinity, else 0;  over n in order s =
+  //   fmaf(decay, value[n] * scale, u * b[n]);  y = fmaf(s, c[n], y); value[n] := inverse == 0 ? 0
+  //   : round_even(s * inverse)
+  void (*ssd_scan_16)(const SsdScanArgs* args) = nullptr;
 };
+
+inline constexpr float kStateSteps = 32767.0f;  // of ssd_scan_16
+inline constexpr float kStateLimitMin = 0x1p-100f;
 
 inline constexpr size_t kMaxConv = 8;  // taps of conv1d_silu
 

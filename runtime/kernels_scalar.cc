@@ -212,6 +212,48 @@ void SsdScan(const SsdScanArgs* args) {
   }
 }
 
+// NaN if there is one.
+float LargestMagnitude(const float* x, size_t n) {
+  float largest = 0.0f;
+  for (size_t i = 0; i < n; ++i) {
+    const float magnitude = std::fabs(x[i]);
+    if (!(magnitude <= largest)) largest = magnitude;
+    if (magnitude != magnitude) return magnitude;
+  }
+  return largest;
+}
+
+void SsdScan16(const SsdScanArgs* args) {
+  const size_t head_dim = args->head_blocks * kLanes;
+  for (size_t channel = args->head_begin * head_dim; channel < args->head_end * head_dim;
+       ++channel) {
+    const size_t head = channel / head_dim;
+    const size_t group = head / args->heads_per_group;
+    int16_t* values = args->values + channel / kLanes * args->d_state * kLanes + channel % kLanes;
+    float& limit = args->limits[channel];
+    for (size_t t = 0; t < args->tokens; ++t) {
+      float* x = args->x + t * args->stride + channel;
+      const float* b = args->b + t * args->bc_stride + group * args->d_state;
+      const float* c = args->c + t * args->bc_stride + group * args->d_state;
+      const float dt = args->dt[t * args->dt_stride + head];
+      const float decay = Exp2(dt * args->a[head]);
+      const float u = dt * *x;
+      const float scale = limit * (1.0f / kStateSteps);
+      limit = std::fmaf(decay, limit, std::fabs(u) * LargestMagnitude(b, args->d_state));
+      const bool kept = limit >= kStateLimitMin && limit < INFINITY;
+      const float inverse = kept ? kStateSteps / limit : 0.0f;
+      float y = 0.0f;
+      for (size_t n = 0; n < args->d_state; ++n) {
+        int16_t& value = values[n * kLanes];
+        const float s = std::fmaf(decay, static_cast<float>(value) * scale, u * b[n]);
+        y = std::fmaf(s, c[n], y);
+        value = kept ? static_cast<int16_t>(std::nearbyintf(s * inverse)) : int16_t{0};
+      }
+      *x = std::fmaf(args->d[channel], *x, y);
+    }
+  }
+}
+
 }  // namespace
 
 constinit const Kernels kScalarKernels = {
@@ -230,6 +272,7 @@ constinit const Kernels kScalarKernels = {
     .conv1d_silu = Conv1dSilu,
     .selective_scan = SelectiveScan,
     .ssd_scan = SsdScan,
+    .ssd_scan_16 = SsdScan16,
 };
 
 }  // namespace adder

@@ -67,9 +67,9 @@ Status Model::Bind() {
   return {};
 }
 
-size_t Model::StateFloats() const {
+size_t Model::StateFloats(StateType type) const {
   size_t floats = 0;
-  for (const auto& block : blocks_) floats += block->StateFloats();
+  for (const auto& block : blocks_) floats += block->StateFloats(type);
   return floats;
 }
 

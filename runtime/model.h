@@ -44,7 +44,7 @@ class Model {
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
 
   // Recurrent state of one stream, in floats of all blocks together.
-  size_t StateFloats() const;
+  size_t StateFloats(StateType type = StateType::kF32) const;
   // Keys and values of one stream, for a look back of `context` tokens; 0: no attention layers.
   size_t KvBytes(size_t context) const;
   // What each token of the context adds to that.

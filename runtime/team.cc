@@ -116,13 +116,14 @@ void Worker::SelectiveScan(Range blocks, SelectiveScanArgs args) const {
   kernels_.selective_scan(&args);
 }
 
-void Worker::SsdScan(Range heads, SsdScanArgs args) const {
+void Worker::SsdScan(Range heads, SsdScanArgs args, bool bits16) const {
   const size_t n = heads.size() * args.head_blocks * kLanes;
-  const OpTimer timer(telemetry_, Op::kScan, 2 * n * args.d_state * kFloat,
+  const size_t width = bits16 ? sizeof(int16_t) : sizeof(float);
+  const OpTimer timer(telemetry_, Op::kScan, 2 * n * args.d_state * width,
                       args.tokens * n * args.d_state * 5);
   args.head_begin = heads.begin;
   args.head_end = heads.end;
-  kernels_.ssd_scan(&args);
+  (bits16 ? kernels_.ssd_scan_16 : kernels_.ssd_scan)(&args);
 }
 
 Result<Team> Team::Create(const Kernels& kernels, size_t threads) {

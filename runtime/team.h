@@ -60,8 +60,8 @@ class Worker {
                   size_t tokens, size_t stride, float* state, float* x) const;
   // Kernels::selective_scan for a range of the channel blocks of `args`.
   void SelectiveScan(Range blocks, SelectiveScanArgs args) const;
-  // Kernels::ssd_scan for a range of heads.
-  void SsdScan(Range heads, SsdScanArgs args) const;
+  // Kernels::ssd_scan, or ssd_scan_16, for a range of heads.
+  void SsdScan(Range heads, SsdScanArgs args, bool bits16) const;
 
  private:
   const Kernels& kernels_;

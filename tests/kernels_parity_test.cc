@@ -163,6 +163,7 @@ TEST_P(KernelsParity, SsdScan) {
                  << shape.tokens << " tokens, heads " << shape.head_begin << ".." << shape.head_end
                  << ", " << shape.head_blocks << " blocks, " << shape.d_state << " states");
     CompareFills([&](const Kernels& k, const Inputs& s) { return RunSsdScan(k, s, shape); });
+    CompareFills([&](const Kernels& k, const Inputs& s) { return RunSsdScan16(k, s, shape); });
   }
 }
 

@@ -354,9 +354,9 @@ TEST(KernelsScalar, SsdScanTouchesOnlyItsHeads) {
   const std::vector<float> d = Floats(&source, kChannels);
   const std::vector<float> old = Floats(&source, kChannels * kStates);
   std::vector<float> state = old, y = x;
-  const SsdScanArgs args = {kTokens,   1,        3,        kHeadBlocks, kStates,   kHeadsPerGroup,
-                            kChannels, kStride,  kStride,  y.data(),    dt.data(), b.data(),
-                            c.data(),  a.data(), d.data(), state.data()};
+  const SsdScanArgs args = {kTokens,   1,        3,        kHeadBlocks,  kStates,   kHeadsPerGroup,
+                            kChannels, kStride,  kStride,  y.data(),     dt.data(), b.data(),
+                            c.data(),  a.data(), d.data(), state.data(), nullptr,   nullptr};
   kernels.ssd_scan(&args);
   for (size_t channel = 0; channel < kChannels; ++channel) {
     const size_t head = channel / kHeadDim, group = head / kHeadsPerGroup;

@@ -80,7 +80,7 @@ class AttentionBlock final : public Block {
     mlp_down_ = bind.Matrix("mlp_down", d_model, c_.d_mlp);
   }
 
-  size_t StateFloats() const override {
+  size_t StateFloats(StateType /*type*/) const override {
     return c_.d_conv == 0 ? 0 : (q_channels_ + 2 * kv_channels_) * (c_.d_conv - 1);
   }
   size_t KvBytes(size_t context) const override { return heads_.KvBytes(context); }
