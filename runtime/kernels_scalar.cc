@@ -108,12 +108,19 @@ void RmsNorm(const float* x, const float* weight, size_t n, float count, float e
   }
 }
 
-void SiluMul(const float* z, size_t n, float* y) {
-  for (size_t i = 0; i < n; ++i) y[i] *= Silu(z[i]);
+template <float (*kActivation)(float)>
+void Gate(const float* z, size_t n, float* y) {
+  for (size_t i = 0; i < n; ++i) {
+    y[i] = z == nullptr ? kActivation(y[i]) : y[i] * kActivation(z[i]);
+  }
 }
 
 void Add(const float* x, size_t n, float* y) {
   for (size_t i = 0; i < n; ++i) y[i] += x[i];
+}
+
+void AddScaled(const float* x, float scale, size_t n, float* y) {
+  for (size_t i = 0; i < n; ++i) y[i] = std::fmaf(scale, x[i], y[i]);
 }
 
 void SoftplusClamped(const float* bias, size_t n, float lo, float hi, float* x) {
@@ -204,8 +211,11 @@ constinit const Kernels kScalarKernels = {
     .matmul_f16 = MatmulFloat<uint16_t>,
     .matmul_f32 = MatmulFloat<float>,
     .rms_norm = RmsNorm,
-    .silu_mul = SiluMul,
+    .silu_mul = Gate<Silu>,
+    .relu2_mul = Gate<Relu2>,
+    .gelu_mul = Gate<Gelu>,
     .add = Add,
+    .add_scaled = AddScaled,
     .softplus = SoftplusClamped,
     .conv1d_silu = Conv1dSilu,
     .selective_scan = SelectiveScan,
