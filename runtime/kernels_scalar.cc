@@ -127,12 +127,19 @@ float Softmax(float* x, size_t n, float* largest) {
   return s[0];
 }
 
-void SiluMul(const float* z, size_t n, float* y) {
-  for (size_t i = 0; i < n; ++i) y[i] *= Silu(z[i]);
+template <float (*kActivation)(float)>
+void Gate(const float* z, size_t n, float* y) {
+  for (size_t i = 0; i < n; ++i) {
+    y[i] = z == nullptr ? kActivation(y[i]) : y[i] * kActivation(z[i]);
+  }
 }
 
 void Add(const float* x, size_t n, float* y) {
   for (size_t i = 0; i < n; ++i) y[i] += x[i];
+}
+
+void AddScaled(const float* x, float scale, size_t n, float* y) {
+  for (size_t i = 0; i < n; ++i) y[i] = std::fmaf(scale, x[i], y[i]);
 }
 
 void SoftplusClamped(const float* bias, size_t n, float lo, float hi, float* x) {
@@ -266,8 +273,11 @@ constinit const Kernels kScalarKernels = {
     .matmul_f32 = MatmulFloat<float>,
     .rms_norm = RmsNorm,
     .softmax = Softmax,
-    .silu_mul = SiluMul,
+    .silu_mul = Gate<Silu>,
+    .relu2_mul = Gate<Relu2>,
+    .gelu_mul = Gate<Gelu>,
     .add = Add,
+    .add_scaled = AddScaled,
     .softplus = SoftplusClamped,
     .conv1d_silu = Conv1dSilu,
     .selective_scan = SelectiveScan,

@@ -320,6 +320,39 @@ inline Outputs RunElementwise(const Kernels& kernels, const Inputs& inputs, size
   return outputs;
 }
 
+// The gates, with and without a factor, and add_scaled.
+inline Outputs RunGates(const Kernels& kernels, const Inputs& inputs, size_t n) {
+  Source source(inputs);
+  GuardedBuffer<float> x(n, inputs.guard), fresh(n, inputs.guard);
+  FillFloats(&source, &x);
+  FillFloats(&source, &fresh);
+  if (inputs.fill == Fill::kEdges) {
+    // Where gelu clamps its argument, and where its exponential becomes 0.
+    const float zero = std::sqrt(-2 * kExpMin);
+    for (size_t i = 0; i < n; i += 3) {
+      const float edge = std::copysign(i % 2 == 0 ? kGeluMax : zero, x[i]);
+      x[i] = std::nextafter(edge, source.Below(2) == 0 ? 0.0f : 2 * edge);
+    }
+  } else {
+    for (float& v : x) v *= 8.0f;  // so that the exponentials meet their ends
+  }
+  x.MakeReadOnly();
+  fresh.MakeReadOnly();
+  Outputs outputs;
+  const auto run = [&](const float* from, auto slot) {
+    GuardedBuffer<float> y(n, inputs.guard);
+    std::copy(from, from + n, y.data());
+    slot(y.data());
+    outputs.Append(y);
+  };
+  for (const auto gate : {kernels.silu_mul, kernels.relu2_mul, kernels.gelu_mul}) {
+    run(fresh.data(), [&](float* y) { gate(x.data(), n, y); });
+    run(x.data(), [&](float* y) { gate(nullptr, n, y); });
+  }
+  run(fresh.data(), [&](float* y) { kernels.add_scaled(x.data(), source.Float(), n, y); });
+  return outputs;
+}
+
 inline Outputs RunConv1dSilu(const Kernels& kernels, const Inputs& inputs, size_t channel_blocks,
                              size_t d_conv, size_t tokens, size_t gap) {
   Source source(inputs);

@@ -121,6 +121,13 @@ TEST_P(KernelsParity, Elementwise) {
   }
 }
 
+TEST_P(KernelsParity, Gates) {
+  for (const size_t n : Sizes{16, 32, 48, 4096}) {
+    SCOPED_TRACE(n);
+    CompareFills([&](const Kernels& k, const Inputs& s) { return RunGates(k, s, n); });
+  }
+}
+
 TEST_P(KernelsParity, Conv1dSilu) {
   for (size_t d_conv = 1; d_conv <= kMaxConv; ++d_conv) {
     for (const size_t tokens : Sizes{1, 2, 3, 9}) {
