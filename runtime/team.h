@@ -50,8 +50,12 @@ class Worker {
   void StoreTokens(Range tokens, const AttentionArgs& args) const;
   // The weighted sums of values for a range of query heads.
   void Attend(Range heads, const AttentionArgs& args) const;
+  // y += x, rows of `channels`, padded to kLanes.
+  void Add(Range tokens, const float* x, float* y, size_t channels) const;
   // y *= silu(z), channels padded to kLanes.
   void SiluMul(Range tokens, const float* z, float* y, size_t channels) const;
+  // y *= gelu(z) likewise.
+  void GeluMul(Range tokens, const float* z, float* y, size_t channels) const;
   // x = clamp(softplus(x + bias)) for a range of channel blocks.
   void Softplus(Range blocks, size_t tokens, const float* bias, float lo, float hi, float* x,
                 size_t stride) const;
