@@ -430,9 +430,10 @@ TEST(Refused, Mamba2) {
   shape.original = true;
   ExpectRefusals(
       MakeMamba2(shape),
-      {{"Mamba-3", Key("\"Mamba2\"", "\"Mamba3\""), Code::kUnsupported, "Mamba3"},
+      {{"Mamba-4", Key("\"Mamba2\"", "\"Mamba4\""), Code::kUnsupported, "Mamba4"},
        {"LayerNorm", AddKey("\"rms_norm\": false"), Code::kUnsupported, "rms_norm"},
-       {"MLP", AddKey("\"d_intermediate\": 64"), Code::kUnsupported, "d_intermediate"},
+       {"missing MLP", AddKey("\"d_intermediate\": 64"), Code::kNotFound,
+        "layers.0.mlp.fc2.weight is missing"},
        {"attention", AddKey("\"attn_layer_idx\": [1]"), Code::kUnsupported, "attn_layer_idx"},
        {"part of the width",
         [](TinyCheckpoint& c) {
