@@ -92,33 +92,38 @@ Result<AttentionConfig> PlanAttention(const std::string& to, const std::string& 
 }
 
 Result<std::vector<float>> RopeFrequencies(const Config& config, size_t rotary_dim) {
-  if (rotary_dim % 2 != 0) {
-    return Error(Code::kUnsupported, "%s: %zu dimensions of a head rotate, expected an even number",
-                 config.name().c_str(), rotary_dim);
-  }
   const char* key = config.Has({"rope_parameters"}) ? "rope_parameters" : "rope_scaling";
   ADDER_ASSIGN_OR_RETURN(const Config rope, config.Object(key));
-  ADDER_ASSIGN_OR_RETURN(const std::string type, rope.String({"rope_type", "type"}, "default"));
   ADDER_ASSIGN_OR_RETURN(const double fallback, config.Double({"rope_theta"}, 10000.0));
   ADDER_ASSIGN_OR_RETURN(const double theta, rope.Double({"rope_theta"}, fallback));
+  return RotationFrequencies(rope, theta, rotary_dim);
+}
+
+Result<std::vector<float>> RotationFrequencies(const Config& scaling, double theta,
+                                               size_t rotary_dim) {
+  if (rotary_dim % 2 != 0) {
+    return Error(Code::kUnsupported, "%s: %zu dimensions of a head rotate, expected an even number",
+                 scaling.name().c_str(), rotary_dim);
+  }
   if (!(theta > 0) || !std::isfinite(theta)) {
-    return Error(Code::kCorruptFile, "%s: rope_theta is %g, expected a positive number",
-                 config.name().c_str(), theta);
+    return Error(Code::kCorruptFile, "%s: theta of the rotations is %g, expected a positive number",
+                 scaling.name().c_str(), theta);
   }
   std::vector<double> frequencies(rotary_dim / 2);
   for (size_t i = 0; i < frequencies.size(); ++i) {
     frequencies[i] =
         std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim));
   }
+  ADDER_ASSIGN_OR_RETURN(const std::string type, scaling.String({"rope_type", "type"}, "default"));
   if (type == "linear") {
-    ADDER_ASSIGN_OR_RETURN(const double factor, Positive(rope, "factor"));
+    ADDER_ASSIGN_OR_RETURN(const double factor, Positive(scaling, "factor"));
     for (double& f : frequencies) f /= factor;
   } else if (type == "llama3") {
-    ADDER_RETURN_IF_ERROR(ScaleLlama3(rope, &frequencies));
+    ADDER_RETURN_IF_ERROR(ScaleLlama3(scaling, &frequencies));
   } else if (type != "default") {
     return Error(Code::kUnsupported,
                  "%s: rope_type is \"%s\"; default, linear and llama3 are supported",
-                 rope.name().c_str(), Shown(type).c_str());
+                 scaling.name().c_str(), Shown(type).c_str());
   }
   return std::vector<float>(frequencies.begin(), frequencies.end());
 }

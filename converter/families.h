@@ -37,6 +37,8 @@ Result<ModelHead> PlanHfMamba2(const Config& config, const CheckpointNames& name
                                PlanBuilder& builder);
 Result<ModelHead> PlanOriginalMamba2(const Config& config, const CheckpointNames& names,
                                      PlanBuilder& builder);
+Result<ModelHead> PlanOriginalMamba3(const Config& config, const CheckpointNames& names,
+                                     PlanBuilder& builder);
 Result<ModelHead> PlanCodestral(const Config& params, const CheckpointNames& names,
                                 PlanBuilder& builder);
 Result<ModelHead> PlanJamba(const Config& config, const CheckpointNames& names,
@@ -71,8 +73,21 @@ Result<double> ReadMultiplier(const Config& config, const char* key);
 Result<ModelHead> ReadHybridHead(const Config& config, const char* family, double norm_eps);
 // Only SiLU is published for the mixers of these families.
 Status CheckActivation(const Config& config);
-// Options of the original package that change the architecture and are not supported.
-Status CheckOriginalOptions(const Config& config);
+// Options of the original package beside those of the mixer.
+struct OriginalOptions {
+  bool mlp = false;                       // a gated MLP behind every mixer
+  std::vector<int64_t> attention_layers;  // with attention in place of the mixer
+  Config attention;                       // attn_cfg
+  bool Attends(size_t layer) const;
+};
+// An error for those that are not supported.
+Result<OriginalOptions> ReadOriginalOptions(const Config& config);
+// Attention of the original package, whose tensors lie under `mixer`.
+Status PlanOriginalAttention(const std::string& mixer, const OriginalOptions& options,
+                             size_t d_model, double norm_eps, PlanBuilder& builder);
+// The MLP of the original package's layer `from`, as a layer of its own.
+void PlanOriginalMlp(const std::string& from, size_t d_model, double norm_eps,
+                     PlanBuilder& builder);
 // A warning when tensors and configuration disagree about a bias; the tensors are right.
 void CheckBiasFlag(const Config& config, std::string_view key, bool fallback, bool present,
                    PlanBuilder& builder);

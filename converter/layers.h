@@ -79,8 +79,11 @@ Result<AttentionSettings> ReadAttention(const Config& config, size_t d_model, in
 // {q,k,v,o}_proj under `from`.
 Result<AttentionConfig> PlanAttention(const std::string& to, const std::string& from,
                                       const AttentionSettings& settings, PlanBuilder& b);
-// theta^(-2 i / rotary_dim), scaled as rope_parameters or rope_scaling say.
+// theta^(-2 i / rotary_dim), scaled as rope_parameters or rope_scaling say; and the same of a theta
+// and an object that may name a scaling.
 Result<std::vector<float>> RopeFrequencies(const Config& config, size_t rotary_dim);
+Result<std::vector<float>> RotationFrequencies(const Config& scaling, double theta,
+                                               size_t rotary_dim);
 
 // ---- feed_forward_plan.cc
 

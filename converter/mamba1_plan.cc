@@ -58,17 +58,22 @@ Result<Mamba1Config> PlanMamba1Mixer(const std::string& to, const std::string& m
 namespace {
 
 Status PlanLayers(const CheckpointNames& names, uint32_t d_model, size_t layers, double norm_eps,
-                  double bcdt_norm_eps, PlanBuilder& b) {
+                  double bcdt_norm_eps, const OriginalOptions& options, PlanBuilder& b) {
   for (size_t i = 0; i < layers; ++i) {
     const std::string from = names.root + "layers." + std::to_string(i) + ".";
     const std::string to = b.NextLayer();
     b.Array(to + "norm", from + "norm.weight", d_model);
-    ADDER_ASSIGN_OR_RETURN(
-        const Mamba1Config mixer,
-        PlanMamba1Mixer(to, from + "mixer.", d_model, bcdt_norm_eps, /*weighted=*/false, b));
-    b.AddLayer(norm_eps, mixer);
+    if (options.Attends(i)) {
+      ADDER_RETURN_IF_ERROR(PlanOriginalAttention(from + "mixer.", options, d_model, norm_eps, b));
+    } else {
+      ADDER_ASSIGN_OR_RETURN(
+          const Mamba1Config mixer,
+          PlanMamba1Mixer(to, from + "mixer.", d_model, bcdt_norm_eps, /*weighted=*/false, b));
+      b.AddLayer(norm_eps, mixer);
+    }
+    if (options.mlp) PlanOriginalMlp(from, d_model, norm_eps, b);
   }
-  return {};
+  return b.status();
 }
 
 // Falcon-Mamba is the same checkpoint layout with three weightless norms that no tensor reveals.
@@ -85,7 +90,7 @@ Result<ModelHead> PlanHf(const Config& config, const CheckpointNames& names, con
   const std::string mixer = names.root + "layers.0.mixer.";
   CheckBiasFlag(config, "use_bias", false, b.Has(mixer + "in_proj.bias"), b);
   CheckBiasFlag(config, "use_conv_bias", true, b.Has(mixer + "conv1d.bias"), b);
-  ADDER_RETURN_IF_ERROR(PlanLayers(names, d_model, layers, head.norm_eps, bcdt_norm_eps, b));
+  ADDER_RETURN_IF_ERROR(PlanLayers(names, d_model, layers, head.norm_eps, bcdt_norm_eps, {}, b));
   return head;
 }
 
@@ -106,12 +111,12 @@ Result<ModelHead> PlanOriginalMamba1(const Config& config, const CheckpointNames
                                      PlanBuilder& b) {
   ModelHead head;
   head.family = "mamba";
-  ADDER_RETURN_IF_ERROR(CheckOriginalOptions(config));
+  ADDER_ASSIGN_OR_RETURN(const OriginalOptions options, ReadOriginalOptions(config));
   ADDER_ASSIGN_OR_RETURN(const uint32_t d_model, ModelWidth(config, names, b));
   ADDER_ASSIGN_OR_RETURN(const size_t layers, CountLayers(config, names, b));
   ADDER_ASSIGN_OR_RETURN(head.vocab_size, config.Int({"vocab_size"}, std::nullopt));
   ADDER_ASSIGN_OR_RETURN(head.tied, config.Bool({"tie_embeddings"}, true));
-  ADDER_RETURN_IF_ERROR(PlanLayers(names, d_model, layers, head.norm_eps, 0.0, b));
+  ADDER_RETURN_IF_ERROR(PlanLayers(names, d_model, layers, head.norm_eps, 0.0, options, b));
   return head;
 }
 

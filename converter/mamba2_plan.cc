@@ -7,16 +7,23 @@ namespace adder {
 namespace {
 
 Status PlanLayers(const Config& config, const CheckpointNames& names, size_t layers,
-                  double norm_eps, const Mamba2Settings& settings, PlanBuilder& b) {
+                  double norm_eps, const Mamba2Settings& settings, const OriginalOptions& options,
+                  PlanBuilder& b) {
   for (size_t i = 0; i < layers; ++i) {
     const std::string from = names.root + "layers." + std::to_string(i) + ".";
     const std::string to = b.NextLayer();
     b.Array(to + "norm", from + "norm.weight", settings.d_model);
-    ADDER_ASSIGN_OR_RETURN(const Mamba2Config mixer,
-                           PlanMamba2Mixer(to, from + "mixer.", settings, config, b));
-    b.AddLayer(norm_eps, mixer);
+    if (options.Attends(i)) {
+      ADDER_RETURN_IF_ERROR(
+          PlanOriginalAttention(from + "mixer.", options, settings.d_model, norm_eps, b));
+    } else {
+      ADDER_ASSIGN_OR_RETURN(const Mamba2Config mixer,
+                             PlanMamba2Mixer(to, from + "mixer.", settings, config, b));
+      b.AddLayer(norm_eps, mixer);
+    }
+    if (options.mlp) PlanOriginalMlp(from, settings.d_model, norm_eps, b);
   }
-  return {};
+  return b.status();
 }
 
 }  // namespace
@@ -42,7 +49,7 @@ Result<ModelHead> PlanHfMamba2(const Config& config, const CheckpointNames& name
   const std::string mixer = names.root + "layers.0.mixer.";
   CheckBiasFlag(config, "use_bias", false, b.Has(mixer + "in_proj.bias"), b);
   CheckBiasFlag(config, "use_conv_bias", true, b.Has(mixer + "conv1d.bias"), b);
-  ADDER_RETURN_IF_ERROR(PlanLayers(config, names, layers, head.norm_eps, s, b));
+  ADDER_RETURN_IF_ERROR(PlanLayers(config, names, layers, head.norm_eps, s, {}, b));
   return head;
 }
 
@@ -54,7 +61,7 @@ Result<ModelHead> PlanOriginalMamba2(const Config& config, const CheckpointNames
   s.d_state_key = "ssm_cfg.d_state";
   ModelHead head;
   head.family = "mamba2";
-  ADDER_RETURN_IF_ERROR(CheckOriginalOptions(config));
+  ADDER_ASSIGN_OR_RETURN(const OriginalOptions options, ReadOriginalOptions(config));
   ADDER_ASSIGN_OR_RETURN(s.d_model, ModelWidth(config, names, b));
   ADDER_ASSIGN_OR_RETURN(const size_t layers, CountLayers(config, names, b));
   ADDER_ASSIGN_OR_RETURN(const Config ssm, config.Object("ssm_cfg"));
@@ -70,7 +77,7 @@ Result<ModelHead> PlanOriginalMamba2(const Config& config, const CheckpointNames
                                 : Gating::kGateThenNorm;
   ADDER_ASSIGN_OR_RETURN(head.vocab_size, config.Int({"vocab_size"}, std::nullopt));
   ADDER_ASSIGN_OR_RETURN(head.tied, config.Bool({"tie_embeddings"}, true));
-  ADDER_RETURN_IF_ERROR(PlanLayers(config, names, layers, head.norm_eps, s, b));
+  ADDER_RETURN_IF_ERROR(PlanLayers(config, names, layers, head.norm_eps, s, options, b));
   return head;
 }
 
@@ -86,7 +93,7 @@ Result<ModelHead> PlanCodestral(const Config& params, const CheckpointNames& nam
   ADDER_ASSIGN_OR_RETURN(s.n_groups, params.Int({"n_groups"}, 8));
   ADDER_RETURN_IF_ERROR(CheckMamba2Sizes(params, s));
   ADDER_ASSIGN_OR_RETURN(head.vocab_size, params.Int({"vocab_size"}, 32768));
-  ADDER_RETURN_IF_ERROR(PlanLayers(params, names, layers, head.norm_eps, s, b));
+  ADDER_RETURN_IF_ERROR(PlanLayers(params, names, layers, head.norm_eps, s, {}, b));
   return head;
 }
 

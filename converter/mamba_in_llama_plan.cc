@@ -56,7 +56,7 @@ Result<Mamba2Config> PlanMixer(const std::string& to, const std::string& mixer, 
                d_conv = b.Dim(mixer + "conv1d.weight", 3, 2);
   const size_t few = s.d_xb / n, repeat = n_heads / few;
   const auto repeated = [&](size_t begin, size_t padded_width) {
-    return Channels{begin, few, n, padded_width, repeat};
+    return Channels::Repeated(begin, few, n, padded_width, repeat);
   };
   const size_t padded = RoundUp(n, kLanes);
   const Channels all_of_model = Channels::Range(0, s.d_model);

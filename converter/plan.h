@@ -77,9 +77,13 @@ struct ModelPlan {
 // from `begin` on, each padded to `padded_width` and stored `repeat` times in a row.
 struct Channels {
   size_t begin, heads, width, padded_width;
+  bool split_pairs = false;  // elements 0, 2, 4 ... of a run come first, then 1, 3, 5 ...
   size_t repeat = 1;
 
   static Channels Range(size_t begin, size_t count) { return {begin, 1, count, count}; }
+  static Channels Pairs(size_t begin, size_t runs, size_t width) {
+    return {begin, runs, width, width, /*split_pairs=*/true};
+  }
   // Padded to whole lane blocks, as arrays are.
   static Channels Padded(size_t begin, size_t count) {
     return {begin, 1, count, RoundUp(count, kLanes)};
@@ -87,13 +91,20 @@ struct Channels {
   static Channels Heads(size_t begin, size_t heads, size_t width) {
     return {begin, heads, width, RoundUp(width, kLanes)};
   }
+  static Channels Repeated(size_t begin, size_t heads, size_t width, size_t padded_width,
+                           size_t repeat) {
+    return {begin, heads, width, padded_width, /*split_pairs=*/false, repeat};
+  }
   static Channels Padding(size_t count) { return {0, 1, 0, count}; }
   size_t size() const { return heads * repeat * padded_width; }
-  bool contiguous() const { return width == padded_width && repeat == 1; }
+  bool contiguous() const { return width == padded_width && repeat == 1 && !split_pairs; }
   // Index in the checkpoint of element i, or SIZE_MAX for padding.
   size_t Source(size_t i) const {
-    const size_t offset = i % padded_width;
-    return offset < width ? begin + i / padded_width / repeat * width + offset : SIZE_MAX;
+    size_t offset = i % padded_width;
+    if (offset >= width) return SIZE_MAX;
+    const size_t pairs = width / 2;
+    if (split_pairs && offset < 2 * pairs) offset = offset % pairs * 2 + offset / pairs;
+    return begin + i / padded_width / repeat * width + offset;
   }
 };
 
@@ -166,6 +177,12 @@ class PlanBuilder {
   void Array(const std::string& name, const std::string& source, size_t source_size) {
     Array(name, source, source_size, Channels::Range(0, source_size));
   }
+  // The same of a source of any shape, which the file keeps.
+  void ShapedArray(const std::string& name, const std::string& source, std::vector<uint64_t> shape,
+                   Channels elements);
+  // f32 array [ranks][heads * padded width] from `source` [heads, ranks, width].
+  void RankRows(const std::string& name, const std::string& source, size_t ranks,
+                Channels channels);
   void ArrayOrZeros(const std::string& name, const std::string& source, size_t source_size,
                     const Selection& channels);
   // f32 array of computed values.

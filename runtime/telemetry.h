@@ -19,14 +19,15 @@ enum class Op : size_t {
   kMatmulF32,
   kConv,
   kSoftplus,
+  kRotate,
   kScan,
   kGate,
   kAdd,
 };
-inline constexpr size_t kOps = 12;
-inline constexpr const char* kOpNames[kOps] = {"embedding", "norm",       "quantize",   "matmul q8",
-                                               "matmul q4", "matmul f16", "matmul f32", "conv",
-                                               "softplus",  "scan",       "gate",       "add"};
+inline constexpr size_t kOps = 13;
+inline constexpr const char* kOpNames[kOps] = {
+    "embedding", "norm",     "quantize", "matmul q8", "matmul q4", "matmul f16", "matmul f32",
+    "conv",      "softplus", "rotate",   "scan",      "gate",      "add"};
 
 struct OpTotals {
   uint64_t calls = 0;

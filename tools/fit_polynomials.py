@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fits the polynomials of runtime/scalar_math.h and prints their coefficients as C float literals.
 
-Both have the form 1 + c1 z + c2 z^2 + ..., with the constant 1 exact, so that exp2(0) = 1 and
+All have the form 1 + c1 z + c2 z^2 + ..., with the constant 1 exact, so that exp2(0) = 1 and
 log1p keeps its relative accuracy near zero. Lawson's reweighted least squares finds the smallest
 largest relative error (the constant term is not free, so Remez' alternation does not apply); then
 the coefficients are rounded to float one by one, lowest power first, refitting the rest.
@@ -46,3 +46,8 @@ if __name__ == "__main__":
     # log1p(u) = 2 atanh(s) with s = u / (2 + u); atanh(s) / s is a polynomial of z = s^2.
     atanh = lambda z: np.arctanh(np.sqrt(z)) / np.sqrt(z)
     fit("atanh(sqrt z) / sqrt z, z in [0, 1/9]", atanh, 1e-9, 1 / 9, 4)
+    # Odd functions f(x) = x p(x^2).
+    tanh = lambda z: np.tanh(np.sqrt(z)) / np.sqrt(z)
+    fit("tanh(sqrt z) / sqrt z, z in [0, 0.625^2]", tanh, 1e-9, 0.625**2, 5)
+    sine = lambda z: np.sin(np.sqrt(z)) / np.sqrt(z)
+    fit("sin(sqrt z) / sqrt z, z in [0, (pi/2)^2]", sine, 1e-9, (np.pi / 2) ** 2, 4)
