@@ -42,7 +42,7 @@ CONVERTER = ["converter/*", "quant/*", "runtime/status.h", "runtime/mapped_file.
              "runtime/text_steps.h", "runtime/utf8.h", "runtime/unicode.h", "runtime/regex.h",
              "runtime/rapidjson.h"]
 MODEL = ["runtime/model.h", "runtime/session.h", "runtime/session_*.h"]
-RUNS_MODELS = ["converter/golden_check.*"]  # the files of the converter that run a model
+RUNS_MODELS = ["converter/golden_check.*", "converter/evaluation.*"]  # the files of the converter that run a model
 ENGINE = ["runtime/model.h", "runtime/session*.h", "runtime/generate.h",
           "runtime/kernels_dispatch.h"]
 PROJECT = {
