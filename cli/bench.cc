@@ -78,9 +78,12 @@ double ResidentMegabytes() {
   return 0;
 }
 
-// Bytes that one token reads and writes: its weights once, and the state twice.
+// Bytes that one token behind the prompt reads and writes: its weights once, the state twice, and
+// keys and values of as many tokens as it sees halfway through.
 uint64_t BytesPerToken(const Model& model, const Options& options) {
-  return model.BytesPerToken() + 2 * model.StateFloats(options.session.state_type) * sizeof(float);
+  const uint64_t seen = std::min(options.session.context, options.prompt + options.tokens / 2 + 1);
+  return model.BytesPerToken() + 2 * model.StateFloats(options.session.state_type) * sizeof(float) +
+         seen * model.KvBytesPerToken();
 }
 
 struct Measured {
@@ -241,8 +244,9 @@ std::string Line(const char* name, const Samples& samples, const char* unit) {
 std::string Report(const Options& options, const Model& model, const Measured& m) {
   if (!options.json) {
     std::string text = Line("decode", m.decode, "tok/s") + Line("prefill", m.prefill, "tok/s");
-    text += Format("%-15s %9.1f MB: weights and twice the state\n", "bytes/token",
-                   static_cast<double>(BytesPerToken(model, options)) / 1e6);
+    text += Format("%-15s %9.1f MB: weights%s and twice the state\n", "bytes/token",
+                   static_cast<double>(BytesPerToken(model, options)) / 1e6,
+                   model.KvBytesPerToken() > 0 ? ", keys, values" : "");
     text += Line("read bandwidth", m.read_gb_s, "GB/s");
     text += Format("%-15s %9.0f %%  of it (%.0f to %.0f)\n", "decode uses",
                    100 * m.fraction.Median(), 100 * m.fraction.Min(), 100 * m.fraction.Max());
@@ -336,6 +340,9 @@ void AddBench(CLI::App* app, Action* action) {
             {1u, kMaxThreads});
   AddNumber(command, "--tile", "N (64)", &options->session.tile,
             "Tokens of the prompt that go through a layer together", {1u, kMaxTile});
+  options->session.when_full = ContextPolicy::kSlide;  // any context will do
+  AddNumber(command, "--context", "N (4096)", &options->session.context,
+            "Tokens that attention layers look back on", {1u, kMaxContext});
   AddStateType(command, &options->session.state_type);
   AddIsa(command, &options->isa);
   command->add_flag("--bandwidth", options->bandwidth,

@@ -84,6 +84,7 @@ void AddLogits(CLI::App* app, Action* action) {
             "Tokens that go through a layer together; changes speed and memory only",
             {1, kMaxTile});
   AddStateType(command, &options->session.state_type);
+  AddContext(command, &options->session);
   AddIsa(command, &options->model_options.isa);
   AddInputOptions(command, &options->input);
   command->footer(

@@ -92,4 +92,23 @@ inline void AddStateType(CLI::App* app, StateType* type) {
       ->option_text("f32|int16 (f32)");
 }
 
+// --context and --context-full.
+inline void AddContext(CLI::App* command, SessionOptions* session) {
+  AddNumber(command, "--context", "N (4096)", &session->context,
+            "Tokens that attention layers look back on; other layers have no limit",
+            {1u, kMaxContext});
+  const auto set_policy = [session](const CLI::results_t& arguments) {
+    if (arguments[0] != "stop" && arguments[0] != "slide") {
+      throw CLI::ValidationError("--context-full",
+                                 "is \"" + arguments[0] + "\", expected stop or slide");
+    }
+    session->when_full = arguments[0] == "stop" ? ContextPolicy::kStop : ContextPolicy::kSlide;
+    return true;
+  };
+  command
+      ->add_option("--context-full", set_policy,
+                   "Beyond the context: stop, or slide, so that attention forgets the oldest token")
+      ->option_text("stop|slide (stop)");
+}
+
 }  // namespace adder::cli

@@ -41,6 +41,12 @@ Result<adder::SessionOptions> SessionOptionsOf(const adder_session_options* opti
                  copy.state_type);
   }
   if (copy.state_type == ADDER_STATE_INT16) out.state_type = adder::StateType::kInt16;
+  if (copy.context != 0) out.context = copy.context;
+  if (copy.when_full != ADDER_CONTEXT_STOP && copy.when_full != ADDER_CONTEXT_SLIDE) {
+    return Error(Code::kInvalidArgument, "when_full is %d, expected %d (stop) or %d (slide)",
+                 static_cast<int>(copy.when_full), ADDER_CONTEXT_STOP, ADDER_CONTEXT_SLIDE);
+  }
+  out.when_full = static_cast<adder::ContextPolicy>(copy.when_full);
   return out;
 }
 
@@ -146,6 +152,7 @@ adder_status adder_model_describe(const adder_model* model, adder_model_info* in
   out.chat_template = config.chat_template.empty() ? nullptr : config.chat_template.c_str();
   out.file_bytes = m.file().bytes();
   out.state_bytes = m.StateFloats() * sizeof(float);
+  out.kv_bytes_per_token = m.KvBytesPerToken();
   return Report(WriteStruct(out, info, "adder_model_info"), error);
 }
 ADDER_CATCH

@@ -8,7 +8,8 @@
 //     and one fixed tree;
 //   - integer dot products are exact; floats are fused exactly where the text says fmaf and nowhere
 //     else (-ffp-contract=off); division and square root are the correctly rounded ones;
-//   - exp, softplus and silu are the polynomials of runtime/scalar_math.h, operation by operation;
+//   - exp, softplus, silu and gelu are the polynomials of runtime/scalar_math.h, operation by
+//   operation;
 //   - rounding is to nearest even; flush-to-zero is off;
 //   - NaN in, NaN out: comparisons and clamps keep it.
 // Which NaN a NaN is (sign, payload) is the one thing left open.
@@ -123,11 +124,23 @@ struct Kernels {
   void (*rms_norm)(const float* x, const float* weight, size_t n, float count, float eps,
                    float* y) = nullptr;
 
-  // y = y * silu(z); n a multiple of kLanes.
+  // Part of the softmax of a row: n scores, a multiple of kLanes, and the largest of those before.
+  //   m[l] = *largest; over i in order m[l] = x[16 i + l] > m[l] ? x[16 i + l] : m[l];
+  //   *largest = tree of m, by the same comparison of the upper lane with the lower;
+  //   x[i] = exp(x[i] - *largest); s[l] = s[l] + x[16 i + l] over i in order, 0 first.
+  // Returns the tree of s. Trees as in rms_norm. A score of -infinity becomes 0 (unless all are).
+  float (*softmax)(float* x, size_t n, float* largest) = nullptr;
+
+  // Gates: y = y * act(z), or y = act(y) where z is nullptr; n a multiple of kLanes.
   void (*silu_mul)(const float* z, size_t n, float* y) = nullptr;
+  void (*relu2_mul)(const float* z, size_t n, float* y) = nullptr;
+  void (*gelu_mul)(const float* z, size_t n, float* y) = nullptr;
 
   // y = y + x; n a multiple of kLanes.
   void (*add)(const float* x, size_t n, float* y) = nullptr;
+
+  // y = fmaf(scale, x, y); n a multiple of kLanes.
+  void (*add_scaled)(const float* x, float scale, size_t n, float* y) = nullptr;
 
   // x = min(max(softplus(x + bias), lo), hi); n a multiple of kLanes; lo <= hi, neither NaN.
   void (*softplus)(const float* bias, size_t n, float lo, float hi, float* x) = nullptr;

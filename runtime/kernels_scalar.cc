@@ -108,12 +108,38 @@ void RmsNorm(const float* x, const float* weight, size_t n, float count, float e
   }
 }
 
-void SiluMul(const float* z, size_t n, float* y) {
-  for (size_t i = 0; i < n; ++i) y[i] *= Silu(z[i]);
+float Softmax(float* x, size_t n, float* largest) {
+  float m[kLanes];
+  float s[kLanes] = {};
+  for (float& lane : m) lane = *largest;
+  for (size_t i = 0; i < n; ++i) m[i % kLanes] = x[i] > m[i % kLanes] ? x[i] : m[i % kLanes];
+  for (size_t width = kLanes / 2; width > 0; width /= 2) {
+    for (size_t l = 0; l < width; ++l) m[l] = m[l + width] > m[l] ? m[l + width] : m[l];
+  }
+  for (size_t i = 0; i < n; ++i) {
+    x[i] = Exp(x[i] - m[0]);
+    s[i % kLanes] += x[i];
+  }
+  for (size_t width = kLanes / 2; width > 0; width /= 2) {
+    for (size_t l = 0; l < width; ++l) s[l] += s[l + width];
+  }
+  *largest = m[0];
+  return s[0];
+}
+
+template <float (*kActivation)(float)>
+void Gate(const float* z, size_t n, float* y) {
+  for (size_t i = 0; i < n; ++i) {
+    y[i] = z == nullptr ? kActivation(y[i]) : y[i] * kActivation(z[i]);
+  }
 }
 
 void Add(const float* x, size_t n, float* y) {
   for (size_t i = 0; i < n; ++i) y[i] += x[i];
+}
+
+void AddScaled(const float* x, float scale, size_t n, float* y) {
+  for (size_t i = 0; i < n; ++i) y[i] = std::fmaf(scale, x[i], y[i]);
 }
 
 void SoftplusClamped(const float* bias, size_t n, float lo, float hi, float* x) {
@@ -246,8 +272,12 @@ constinit const Kernels kScalarKernels = {
     .matmul_f16 = MatmulFloat<uint16_t>,
     .matmul_f32 = MatmulFloat<float>,
     .rms_norm = RmsNorm,
-    .silu_mul = SiluMul,
+    .softmax = Softmax,
+    .silu_mul = Gate<Silu>,
+    .relu2_mul = Gate<Relu2>,
+    .gelu_mul = Gate<Gelu>,
     .add = Add,
+    .add_scaled = AddScaled,
     .softplus = SoftplusClamped,
     .conv1d_silu = Conv1dSilu,
     .selective_scan = SelectiveScan,

@@ -47,6 +47,8 @@ class Model {
   size_t StateFloats(StateType type = StateType::kF32) const;
   // Keys and values of one stream, for a look back of `context` tokens; 0: no attention layers.
   size_t KvBytes(size_t context) const;
+  // What each token of the context adds to that.
+  size_t KvBytesPerToken() const { return (KvBytes(2 * kLanes) - KvBytes(kLanes)) / kLanes; }
   bool ReadsEmbedding() const;
   // Bytes of weights that one token reads (of an embedding that is not the head, no more than a
   // row: not counted).

@@ -117,7 +117,7 @@ std::span<const float> Session::logits() const {
 }
 
 Status Session::CheckTokens(std::span<const int32_t> tokens) const {
-  if (tokens.size() > limit_ - position_) {
+  if (tokens.size() > room()) {
     return Error(Code::kContextFull,
                  "the context holds %" PRIu64 " tokens, %" PRIu64 " of them used: no room for %zu",
                  limit_, position_, tokens.size());

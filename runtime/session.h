@@ -71,7 +71,8 @@ class Session {
 
   // [vocab_rows] behind the last token fed; empty before the first.
   std::span<const float> logits() const;
-  uint64_t position() const { return position_; }  // tokens fed since the start
+  uint64_t position() const { return position_; }       // tokens fed since the start
+  uint64_t room() const { return limit_ - position_; }  // tokens that may be fed
   const Model& model() const { return *model_; }
   size_t threads() const { return team_.workers(); }  // that really run
   // Adds up the times of operations from now on; nullptr: no more. Times are those of the calling

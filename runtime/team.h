@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "runtime/attention.h"
 #include "runtime/kernels.h"
 #include "runtime/linear.h"
 #include "runtime/status.h"
@@ -45,6 +46,10 @@ class Worker {
   // The same, added to y; `scratch` is another [tokens][y_stride].
   void LinearAdd(const adder::Linear& linear, Range row_blocks, const Activations& x, size_t tokens,
                  float* scratch, float* y, size_t y_stride) const;
+  // Rotates the tokens' queries and keys and stores keys and values (runtime/attention.h).
+  void StoreTokens(Range tokens, const AttentionArgs& args) const;
+  // The weighted sums of values for a range of query heads.
+  void Attend(Range heads, const AttentionArgs& args) const;
   // y *= silu(z), channels padded to kLanes.
   void SiluMul(Range tokens, const float* z, float* y, size_t channels) const;
   // x = clamp(softplus(x + bias)) for a range of channel blocks.

@@ -20,13 +20,14 @@ enum class Op : size_t {
   kConv,
   kSoftplus,
   kScan,
+  kAttention,
   kGate,
   kAdd,
 };
-inline constexpr size_t kOps = 12;
-inline constexpr const char* kOpNames[kOps] = {"embedding", "norm",       "quantize",   "matmul q8",
-                                               "matmul q4", "matmul f16", "matmul f32", "conv",
-                                               "softplus",  "scan",       "gate",       "add"};
+inline constexpr size_t kOps = 13;
+inline constexpr const char* kOpNames[kOps] = {
+    "embedding", "norm",     "quantize", "matmul q8", "matmul q4", "matmul f16", "matmul f32",
+    "conv",      "softplus", "scan",     "attention", "gate",      "add"};
 
 struct OpTotals {
   uint64_t calls = 0;

@@ -279,6 +279,22 @@ inline Outputs RunRmsNorm(const Kernels& kernels, const Inputs& inputs, size_t n
   return outputs;
 }
 
+inline Outputs RunSoftmax(const Kernels& kernels, const Inputs& inputs, size_t n, float before) {
+  Source source(inputs);
+  GuardedBuffer<float> x(n, inputs.guard), results(2, inputs.guard, alignof(float));
+  FillFloats(&source, &x);
+  for (float& v : x) {
+    if (source.Below(9) == 0) v = -std::numeric_limits<float>::infinity();  // masked
+    if (inputs.fill == Fill::kNormal) v *= 40.0f;  // so that the exponential meets its end
+  }
+  results[0] = before;
+  results[1] = kernels.softmax(x.data(), n, &results[0]);
+  Outputs outputs;
+  outputs.Append(x);
+  outputs.Append(results);
+  return outputs;
+}
+
 // silu_mul, add and softplus.
 inline Outputs RunElementwise(const Kernels& kernels, const Inputs& inputs, size_t n) {
   Source source(inputs);
@@ -301,6 +317,39 @@ inline Outputs RunElementwise(const Kernels& kernels, const Inputs& inputs, size
   outputs.Append(gated);
   outputs.Append(sum);
   outputs.Append(step);
+  return outputs;
+}
+
+// The gates, with and without a factor, and add_scaled.
+inline Outputs RunGates(const Kernels& kernels, const Inputs& inputs, size_t n) {
+  Source source(inputs);
+  GuardedBuffer<float> x(n, inputs.guard), fresh(n, inputs.guard);
+  FillFloats(&source, &x);
+  FillFloats(&source, &fresh);
+  if (inputs.fill == Fill::kEdges) {
+    // Where gelu clamps its argument, and where its exponential becomes 0.
+    const float zero = std::sqrt(-2 * kExpMin);
+    for (size_t i = 0; i < n; i += 3) {
+      const float edge = std::copysign(i % 2 == 0 ? kGeluMax : zero, x[i]);
+      x[i] = std::nextafter(edge, source.Below(2) == 0 ? 0.0f : 2 * edge);
+    }
+  } else {
+    for (float& v : x) v *= 8.0f;  // so that the exponentials meet their ends
+  }
+  x.MakeReadOnly();
+  fresh.MakeReadOnly();
+  Outputs outputs;
+  const auto run = [&](const float* from, auto slot) {
+    GuardedBuffer<float> y(n, inputs.guard);
+    std::copy(from, from + n, y.data());
+    slot(y.data());
+    outputs.Append(y);
+  };
+  for (const auto gate : {kernels.silu_mul, kernels.relu2_mul, kernels.gelu_mul}) {
+    run(fresh.data(), [&](float* y) { gate(x.data(), n, y); });
+    run(x.data(), [&](float* y) { gate(nullptr, n, y); });
+  }
+  run(fresh.data(), [&](float* y) { kernels.add_scaled(x.data(), source.Float(), n, y); });
   return outputs;
 }
 

@@ -168,7 +168,7 @@ void Renew(const Array<float>& from, const Array<float>& to, size_t count) {
   std::memcpy(to.get(), from.get(), count * sizeof(float));
 }
 
-// Rows of n floats: quantize_row, rms_norm, silu_mul, softplus, conv1d_silu.
+// Rows of n floats: the slots that work on one row.
 void Rows(benchmark::State& state, const Kernels& kernels, const std::string& slot) {
   constexpr size_t kN = 5120, kTaps = 4;
   const auto x = Numbers(kN, -2, 2), y = Numbers(kN, -1, 1), weights = Numbers(kN * kTaps, -1, 1);
@@ -185,6 +185,12 @@ void Rows(benchmark::State& state, const Kernels& kernels, const std::string& sl
       kernels.rms_norm(x.get(), weights.get(), kN, kN, 1e-5f, y.get());
     } else if (slot == "silu_mul") {
       kernels.silu_mul(x.get(), kN, y.get());
+    } else if (slot == "relu2_mul") {
+      kernels.relu2_mul(x.get(), kN, y.get());
+    } else if (slot == "gelu_mul") {
+      kernels.gelu_mul(x.get(), kN, y.get());
+    } else if (slot == "add_scaled") {
+      kernels.add_scaled(x.get(), 0.5f, kN, y.get());
     } else if (slot == "softplus") {
       kernels.softplus(weights.get(), kN, 0.0f, INFINITY, y.get());
     } else {
@@ -367,7 +373,8 @@ const bool kRegistered = [] {
       add("ssd_scan" + suffix, [=](benchmark::State& s) { Ssd(s, kernels, tokens, false); });
       add("ssd_scan_16" + suffix, [=](benchmark::State& s) { Ssd(s, kernels, tokens, true); });
     }
-    for (const char* slot : {"quantize_row", "rms_norm", "silu_mul", "softplus", "conv1d_silu"}) {
+    for (const char* slot : {"quantize_row", "rms_norm", "silu_mul", "relu2_mul", "gelu_mul",
+                             "add_scaled", "softplus", "conv1d_silu"}) {
       add(slot, [=](benchmark::State& s) { Rows(s, kernels, slot); });
     }
   }

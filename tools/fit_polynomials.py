@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Fits the polynomials of runtime/scalar_math.h and prints their coefficients as C float literals.
 
-Both have the form 1 + c1 z + c2 z^2 + ..., with the constant 1 exact, so that exp2(0) = 1 and
+All have the form 1 + c1 z + c2 z^2 + ..., with the constant 1 exact, so that exp2(0) = 1 and
 log1p keeps its relative accuracy near zero. Lawson's reweighted least squares finds the smallest
 largest relative error (the constant term is not free, so Remez' alternation does not apply); then
 the coefficients are rounded to float one by one, lowest power first, refitting the rest.
 """
+
+import math
 
 import numpy as np
 
@@ -46,3 +48,11 @@ if __name__ == "__main__":
     # log1p(u) = 2 atanh(s) with s = u / (2 + u); atanh(s) / s is a polynomial of z = s^2.
     atanh = lambda z: np.arctanh(np.sqrt(z)) / np.sqrt(z)
     fit("atanh(sqrt z) / sqrt z, z in [0, 1/9]", atanh, 1e-9, 1 / 9, 4)
+    # erfc(a / sqrt 2) exp(a^2 / 2) (1 + scale a) as a polynomial of z = scale a / (1 + scale a).
+    scale = 0.375
+
+    def scaled_erfc(z):
+        a = z / (scale * (1 - z))
+        return np.vectorize(math.erfc)(a / np.sqrt(2)) * np.exp(a * a / 2) * (1 + scale * a)
+
+    fit("scaled erfc(a / sqrt 2), a in [0, 6]", scaled_erfc, 1e-9, 6 * scale / (1 + 6 * scale), 7)
