@@ -37,6 +37,14 @@ void Worker::Quantize(Range tokens, Activations* activations) const {
   for (size_t t = tokens.begin; t < tokens.end; ++t) activations->QuantizeRow(kernels_, t);
 }
 
+void Worker::QuantizeGroups(Range groups, size_t tokens, Activations* activations) const {
+  if (!activations->quantizing()) return;
+  const OpTimer timer(telemetry_, Op::kQuantize, 0, tokens * groups.size() * kGroup * 2);
+  for (size_t t = 0; t < tokens; ++t) {
+    activations->QuantizeGroups(kernels_, t, groups.begin, groups.end);
+  }
+}
+
 void Worker::Linear(const adder::Linear& linear, Range row_blocks, const Activations& x,
                     size_t tokens, float* y, size_t y_stride) const {
   if (row_blocks.size() == 0) return;
@@ -78,6 +86,27 @@ void Worker::SiluMul(Range tokens, const float* z, float* y, size_t channels) co
   for (size_t t = tokens.begin; t < tokens.end; ++t) {
     kernels_.silu_mul(z + t * channels, channels, y + t * channels);
   }
+}
+
+void Worker::Gate(Activation activation, Range blocks, size_t tokens, const float* z, float* y,
+                  size_t stride) const {
+  const size_t first = blocks.begin * kLanes;
+  const size_t n = blocks.size() * kLanes;
+  const OpTimer timer(telemetry_, Op::kGate, 0, tokens * n * 2);
+  const auto gate = activation == Activation::kSilu    ? kernels_.silu_mul
+                    : activation == Activation::kRelu2 ? kernels_.relu2_mul
+                                                       : kernels_.gelu_mul;
+  for (size_t t = 0; t < tokens; ++t) {
+    const size_t at = t * stride + first;
+    gate(z != nullptr ? z + at : nullptr, n, y + at);
+  }
+}
+
+void Worker::AddScaled(Range blocks, const float* x, float scale, float* y) const {
+  const size_t first = blocks.begin * kLanes;
+  const size_t n = blocks.size() * kLanes;
+  const OpTimer timer(telemetry_, Op::kAdd, 0, 2 * n);
+  kernels_.add_scaled(x + first, scale, n, y + first);
 }
 
 void Worker::Softplus(Range blocks, size_t tokens, const float* bias, float lo, float hi, float* x,
