@@ -36,6 +36,8 @@ Result<ModelHead> PlanHfMamba2(const Config& config, const CheckpointNames& name
                                PlanBuilder& builder);
 Result<ModelHead> PlanOriginalMamba2(const Config& config, const CheckpointNames& names,
                                      PlanBuilder& builder);
+Result<ModelHead> PlanOriginalMamba3(const Config& config, const CheckpointNames& names,
+                                     PlanBuilder& builder);
 Result<ModelHead> PlanCodestral(const Config& params, const CheckpointNames& names,
                                 PlanBuilder& builder);
 
@@ -51,8 +53,17 @@ Result<size_t> CountLayers(const Config& config, const CheckpointNames& names,
 Result<double> ReadEpsilon(const Config& config, const char* key, double fallback);
 // Only SiLU is published for the mixers of these families.
 Status CheckActivation(const Config& config);
-// Options of the original package that change the architecture and are not supported.
-Status CheckOriginalOptions(const Config& config);
+// Options of the original package beside those of the mixer.
+struct OriginalOptions {
+  bool mlp = false;  // a gated MLP behind every mixer
+};
+// An error for those that are not supported.
+Result<OriginalOptions> ReadOriginalOptions(const Config& config);
+// The MLP of the original package's layer `from`, as a layer of its own.
+void PlanOriginalMlp(const std::string& from, size_t d_model, double norm_eps,
+                     PlanBuilder& builder);
+// Prefix of the tensors of the layer that the plan gets next: "layers.<i>.".
+std::string NextLayer(PlanBuilder& builder);
 // A warning when tensors and configuration disagree about a bias; the tensors are right.
 void CheckBiasFlag(const Config& config, std::string_view key, bool fallback, bool present,
                    PlanBuilder& builder);

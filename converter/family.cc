@@ -24,7 +24,7 @@ constexpr std::pair<const char*, const char*> kArchitectures[] = {
     {"FalconMambaForCausalLM", "falcon_mamba"},
     {"Mamba2ForCausalLM", "mamba2"}};
 constexpr const char* kSupported =
-    "mamba, falcon_mamba, mamba2 and the original layouts of Mamba-1 and Mamba-2";
+    "mamba, falcon_mamba, mamba2 and the original layouts of Mamba-1, Mamba-2 and Mamba-3";
 
 Status UnsupportedFamily(const std::string& name) {
   return Error(Code::kUnsupported, "model family \"%s\" is not supported; this build converts %s",
@@ -62,6 +62,7 @@ Result<FamilyMapping> OriginalFamily(const Config& config) {
   ADDER_ASSIGN_OR_RETURN(const std::string layer, ssm.String({"layer"}, "Mamba1"));
   if (layer == "Mamba1") return FamilyMapping{PlanOriginalMamba1, &config};
   if (layer == "Mamba2") return FamilyMapping{PlanOriginalMamba2, &config};
+  if (layer == "Mamba3") return FamilyMapping{PlanOriginalMamba3, &config};
   return UnsupportedFamily(layer);
 }
 
@@ -213,27 +214,6 @@ Status CheckActivation(const Config& config) {
   if (act == "silu" || act == "swish") return {};
   return Error(Code::kUnsupported, "%s: hidden_act is \"%s\", only silu is supported",
                config.name().c_str(), act.c_str());
-}
-
-Status CheckOriginalOptions(const Config& config) {
-  ADDER_ASSIGN_OR_RETURN(const bool rms_norm, config.Bool({"rms_norm"}, true));
-  if (!rms_norm) {
-    return Error(Code::kUnsupported, "%s: rms_norm is false; LayerNorm models are not supported",
-                 config.name().c_str());
-  }
-  ADDER_ASSIGN_OR_RETURN(const int64_t intermediate, config.Int({"d_intermediate"}, 0));
-  if (intermediate != 0) {
-    return Error(Code::kUnsupported,
-                 "%s: d_intermediate is %" PRId64 "; layers with an MLP are not supported",
-                 config.name().c_str(), intermediate);
-  }
-  ADDER_ASSIGN_OR_RETURN(const std::vector<int64_t> attention, config.IntList({"attn_layer_idx"}));
-  if (!attention.empty()) {
-    return Error(Code::kUnsupported,
-                 "%s: attn_layer_idx names %zu attention layers; they are not supported",
-                 config.name().c_str(), attention.size());
-  }
-  return {};
 }
 
 void CheckBiasFlag(const Config& config, std::string_view key, bool fallback, bool present,

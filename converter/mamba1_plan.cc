@@ -7,11 +7,11 @@ namespace {
 
 // Adds all layers. Sizes come from the tensors: configurations in the wild contradict them.
 Status PlanLayers(const CheckpointNames& names, uint32_t d_model, size_t layers, double norm_eps,
-                  double bcdt_norm_eps, PlanBuilder& b) {
+                  double bcdt_norm_eps, OriginalOptions options, PlanBuilder& b) {
   for (size_t i = 0; i < layers; ++i) {
     const std::string from = names.root + "layers." + std::to_string(i) + ".";
     const std::string mixer = from + "mixer.";
-    const std::string to = "layers." + std::to_string(i) + ".";
+    const std::string to = NextLayer(b);
     const size_t d_inner = b.Dim(mixer + "A_log", 2, 0);
     const size_t d_state = b.Dim(mixer + "A_log", 2, 1);
     const size_t dt_rank = b.Dim(mixer + "dt_proj.weight", 2, 1);
@@ -56,8 +56,9 @@ Status PlanLayers(const CheckpointNames& names, uint32_t d_model, size_t layers,
                                .dt_rank = static_cast<uint32_t>(dt_rank),
                                .bcdt_norm_eps = static_cast<float>(bcdt_norm_eps)};
     b.plan().config.layers.push_back(layer);
+    if (options.mlp) PlanOriginalMlp(from, d_model, norm_eps, b);
   }
-  return {};
+  return b.status();
 }
 
 // Falcon-Mamba is the same checkpoint layout with three weightless norms that no tensor reveals.
@@ -74,7 +75,7 @@ Result<ModelHead> PlanHf(const Config& config, const CheckpointNames& names, con
   const std::string mixer = names.root + "layers.0.mixer.";
   CheckBiasFlag(config, "use_bias", false, b.Has(mixer + "in_proj.bias"), b);
   CheckBiasFlag(config, "use_conv_bias", true, b.Has(mixer + "conv1d.bias"), b);
-  ADDER_RETURN_IF_ERROR(PlanLayers(names, d_model, layers, head.norm_eps, bcdt_norm_eps, b));
+  ADDER_RETURN_IF_ERROR(PlanLayers(names, d_model, layers, head.norm_eps, bcdt_norm_eps, {}, b));
   return head;
 }
 
@@ -95,12 +96,12 @@ Result<ModelHead> PlanOriginalMamba1(const Config& config, const CheckpointNames
                                      PlanBuilder& b) {
   ModelHead head;
   head.family = "mamba";
-  ADDER_RETURN_IF_ERROR(CheckOriginalOptions(config));
+  ADDER_ASSIGN_OR_RETURN(const OriginalOptions options, ReadOriginalOptions(config));
   ADDER_ASSIGN_OR_RETURN(const uint32_t d_model, ModelWidth(config, names, b));
   ADDER_ASSIGN_OR_RETURN(const size_t layers, CountLayers(config, names, b));
   ADDER_ASSIGN_OR_RETURN(head.vocab_size, config.Int({"vocab_size"}, std::nullopt));
   ADDER_ASSIGN_OR_RETURN(head.tied, config.Bool({"tie_embeddings"}, true));
-  ADDER_RETURN_IF_ERROR(PlanLayers(names, d_model, layers, head.norm_eps, 0.0, b));
+  ADDER_RETURN_IF_ERROR(PlanLayers(names, d_model, layers, head.norm_eps, 0.0, options, b));
   return head;
 }
 

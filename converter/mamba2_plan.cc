@@ -18,6 +18,7 @@ struct Settings {
   const char* head_dim_key = "head_dim";
   const char* n_groups_key = "n_groups";
   const char* d_state_key = "state_size";
+  OriginalOptions options;
 };
 
 // [lo, hi] under one of `keys`; absent or null: no limit. 1e30 and more stand for infinity, however
@@ -131,7 +132,7 @@ Status PlanLayers(const Config& config, const CheckpointNames& names, const Sett
                   PlanBuilder& b) {
   for (size_t i = 0; i < settings.layers; ++i) {
     const std::string from = names.root + "layers." + std::to_string(i) + ".";
-    const std::string to = "layers." + std::to_string(i) + ".";
+    const std::string to = NextLayer(b);
     ADDER_ASSIGN_OR_RETURN(const Mamba2Config mixer,
                            MixerConfig(from + "mixer.", settings, config, b));
     b.Array(to + "norm", from + "norm.weight", settings.d_model,
@@ -139,8 +140,9 @@ Status PlanLayers(const Config& config, const CheckpointNames& names, const Sett
     PlanMixer(to, from + "mixer.", mixer, settings.d_model, b);
     ADDER_RETURN_IF_ERROR(b.status());
     b.plan().config.layers.push_back({static_cast<float>(settings.norm_eps), mixer});
+    if (settings.options.mlp) PlanOriginalMlp(from, settings.d_model, settings.norm_eps, b);
   }
-  return {};
+  return b.status();
 }
 
 // Positive sizes that later arithmetic cannot overflow.
@@ -191,7 +193,7 @@ Result<ModelHead> PlanOriginalMamba2(const Config& config, const CheckpointNames
   s.d_state_key = "ssm_cfg.d_state";
   ModelHead head;
   head.family = "mamba2";
-  ADDER_RETURN_IF_ERROR(CheckOriginalOptions(config));
+  ADDER_ASSIGN_OR_RETURN(s.options, ReadOriginalOptions(config));
   ADDER_ASSIGN_OR_RETURN(s.d_model, ModelWidth(config, names, b));
   ADDER_ASSIGN_OR_RETURN(s.layers, CountLayers(config, names, b));
   ADDER_ASSIGN_OR_RETURN(const Config ssm, config.Object("ssm_cfg"));

@@ -122,6 +122,37 @@ void PlanBuilder::Array(const std::string& name, const std::string& source, size
        }});
 }
 
+void PlanBuilder::ShapedArray(const std::string& name, const std::string& source,
+                              std::vector<uint64_t> shape, Channels elements) {
+  if (!CheckShape(source, shape)) return;
+  plan_->tensors.push_back(
+      {name, Role::kArray, std::move(shape), [=](TensorLoader& loader) -> Result<FloatView> {
+         ADDER_ASSIGN_OR_RETURN(const FloatView values, loader.Load(source));
+         return Select(values, 1, elements, Channels::Range(0, 1));
+       }});
+}
+
+void PlanBuilder::RankRows(const std::string& name, const std::string& source, size_t ranks,
+                           Channels channels) {
+  if (!CheckShape(source, {channels.heads, ranks, channels.width})) return;
+  plan_->tensors.push_back(
+      {name,
+       Role::kArray,
+       {ranks, channels.size()},
+       [=](TensorLoader& loader) -> Result<FloatView> {
+         ADDER_ASSIGN_OR_RETURN(const FloatView values, loader.Load(source));
+         std::vector<float> out(ranks * channels.size(), 0.0f);
+         for (size_t i = 0; i < out.size(); ++i) {
+           const size_t rank = i / channels.size(), channel = i % channels.size();
+           const size_t head = channel / channels.padded_width;
+           const size_t offset = channel % channels.padded_width;
+           if (offset < channels.width)
+             out[i] = values.values[(head * ranks + rank) * channels.width + offset];
+         }
+         return FloatView::Own(std::move(out));
+       }});
+}
+
 void PlanBuilder::ArrayOrZeros(const std::string& name, const std::string& source,
                                size_t source_size, Channels channels) {
   if (Has(source)) return Array(name, source, source_size, channels);

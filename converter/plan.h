@@ -64,8 +64,12 @@ struct ModelPlan {
 // from `begin` on, each padded to `padded_width`.
 struct Channels {
   size_t begin, heads, width, padded_width;
+  bool split_pairs = false;  // elements 0, 2, 4 ... of a run come first, then 1, 3, 5 ...
 
   static Channels Range(size_t begin, size_t count) { return {begin, 1, count, count}; }
+  static Channels Pairs(size_t begin, size_t runs, size_t width) {
+    return {begin, runs, width, width, /*split_pairs=*/true};
+  }
   // Padded to whole lane blocks, as arrays are.
   static Channels Padded(size_t begin, size_t count) {
     return {begin, 1, count, RoundUp(count, kLanes)};
@@ -74,11 +78,14 @@ struct Channels {
     return {begin, heads, width, RoundUp(width, kLanes)};
   }
   size_t size() const { return heads * padded_width; }
-  bool contiguous() const { return width == padded_width; }
+  bool contiguous() const { return width == padded_width && !split_pairs; }
   // Index in the checkpoint of element i, or SIZE_MAX for padding.
   size_t Source(size_t i) const {
-    const size_t offset = i % padded_width;
-    return offset < width ? begin + i / padded_width * width + offset : SIZE_MAX;
+    size_t offset = i % padded_width;
+    if (offset >= width) return SIZE_MAX;
+    const size_t pairs = width / 2;
+    if (split_pairs && offset < 2 * pairs) offset = offset % pairs * 2 + offset / pairs;
+    return begin + i / padded_width * width + offset;
   }
 };
 
@@ -110,6 +117,12 @@ class PlanBuilder {
   using Function = double (*)(double);
   void Array(const std::string& name, const std::string& source, size_t source_size,
              Channels channels, Function function = nullptr);
+  // The same of a source of any shape, which the file keeps.
+  void ShapedArray(const std::string& name, const std::string& source, std::vector<uint64_t> shape,
+                   Channels elements);
+  // f32 array [ranks][heads * padded width] from `source` [heads, ranks, width].
+  void RankRows(const std::string& name, const std::string& source, size_t ranks,
+                Channels channels);
   void ArrayOrZeros(const std::string& name, const std::string& source, size_t source_size,
                     Channels channels);
   // f32 array [channels.size()] from `source`, which has one value per channel or one per head.

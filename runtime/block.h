@@ -67,5 +67,7 @@ Result<std::unique_ptr<Block>> MakeAttentionBlock(const LayerConfig& layer, uint
                                                   TensorBinder binder);
 Result<std::unique_ptr<Block>> MakeMlpBlock(const LayerConfig& layer, uint32_t d_model,
                                             TensorBinder binder);
+Result<std::unique_ptr<Block>> MakeMamba3Block(const LayerConfig& layer, uint32_t d_model,
+                                               TensorBinder binder);
 
 }  // namespace adder

@@ -91,7 +91,7 @@ void Read(MetadataReader& in, Mamba3Config* c) {
   in.Uint("head_dim", 1, kMaxHeadDim, &c->head_dim);
   in.Uint("n_groups", 1, kMaxHeads, &c->n_groups);
   in.Uint("d_state", 1, kMaxState, &c->d_state);
-  in.Uint("rank", 1, 64, &c->rank);
+  in.Uint("rank", 1, kMaxMimoRank, &c->rank);
   in.Bool("mimo", &c->mimo);
   in.Uint("n_angles", 0, c->d_state / 2, &c->n_angles);
   in.Float("a_floor", 0, &c->a_floor);

@@ -32,13 +32,13 @@ struct Mamba2Config {
   float gated_norm_eps = 1e-5f;
 };
 
-// Mamba-3 mixer: no convolution, a two-tap input, rotated B and C; rank > 1: MIMO.
+// Mamba-3 mixer: no convolution, a two-tap input, rotated B and C. MIMO: x, z and the output have
+// `rank` versions, made and joined by the weights mimo_x, mimo_z and mimo_o.
 struct Mamba3Config {
   uint32_t n_heads = 0, head_dim = 0, n_groups = 0, d_state = 0;
   uint32_t rank = 1;
-  bool mimo =
-      false;  // pairs (s, s + d_state / 2) rotate and mimo_x, _z, _o exist; else (2s, 2s + 1)
-  uint32_t n_angles = 0;  // pairs that rotate, <= d_state / 2
+  bool mimo = false;
+  uint32_t n_angles = 0;  // pairs (s, s + d_state / 2) that rotate, s = 0 .. n_angles - 1
   float a_floor = 1e-4f;  // A <= -a_floor
   bool out_norm = false;  // RMS norm of y per head and rank before the gate
 };

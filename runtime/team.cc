@@ -155,6 +155,36 @@ void Worker::SsdScan(Range heads, SsdScanArgs args, bool bits16) const {
   (bits16 ? kernels_.ssd_scan_16 : kernels_.ssd_scan)(&args);
 }
 
+void Worker::Mamba3Rotate(Range heads, Mamba3RotateArgs args) const {
+  const size_t n = heads.size() * args.rank * args.d_state;
+  // Per pair of a rank, for k and q: two sums and two rotations of three operations; sine and
+  // cosine are shared by the ranks.
+  const OpTimer timer(telemetry_, Op::kRotate, 2 * n * kFloat,
+                      args.tokens * (n * 8 + heads.size() * args.n_angles * 30));
+  args.head_begin = heads.begin;
+  args.head_end = heads.end;
+  kernels_.mamba3_rotate(&args);
+}
+
+void Worker::Mamba3Scan(Range heads, Mamba3ScanArgs args) const {
+  const size_t n = heads.size() * args.head_blocks * kLanes;
+  const OpTimer timer(telemetry_, Op::kScan, 2 * n * args.d_state * kFloat,
+                      args.tokens * n * args.d_state * (1 + 6 * args.rank));
+  args.head_begin = heads.begin;
+  args.head_end = heads.end;
+  kernels_.mamba3_scan(&args);
+}
+
+void Worker::MimoGate(Range tokens, const float* y, const float* z, const float* mimo_z,
+                      const float* mimo_o, size_t rank, size_t channels, float* out) const {
+  const OpTimer timer(telemetry_, Op::kGate, 2 * rank * channels * kFloat,
+                      tokens.size() * rank * channels * 5);
+  for (size_t t = tokens.begin; t < tokens.end; ++t) {
+    kernels_.mimo_gate(y + t * rank * channels, z + t * channels, mimo_z, mimo_o, rank, channels,
+                       out + t * channels);
+  }
+}
+
 Result<Team> Team::Create(const Kernels& kernels, size_t threads) {
   Team team;
   team.kernels_ = &kernels;

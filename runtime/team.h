@@ -70,6 +70,12 @@ class Worker {
   void SelectiveScan(Range blocks, SelectiveScanArgs args) const;
   // Kernels::ssd_scan, or ssd_scan_16, for a range of heads.
   void SsdScan(Range heads, SsdScanArgs args, bool bits16) const;
+  // Kernels::mamba3_rotate and mamba3_scan for a range of heads.
+  void Mamba3Rotate(Range heads, Mamba3RotateArgs args) const;
+  void Mamba3Scan(Range heads, Mamba3ScanArgs args) const;
+  // Kernels::mimo_gate: y [tokens][rank][channels] to out [tokens][channels].
+  void MimoGate(Range tokens, const float* y, const float* z, const float* mimo_z,
+                const float* mimo_o, size_t rank, size_t channels, float* out) const;
 
  private:
   const Kernels& kernels_;

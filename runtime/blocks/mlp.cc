@@ -15,7 +15,7 @@ class MlpBlock final : public Block {
         norm_(bind.Floats("norm", {d_model})),
         mlp_(config, d_model, "", bind) {}
 
-  size_t StateFloats() const override { return 0; }
+  size_t StateFloats(StateType) const override { return 0; }
 
   size_t ScratchBytes(size_t max_tokens) const override {
     Arena measure;
