@@ -33,7 +33,9 @@ class Mamba1Block final : public Block {
         d_(bind.Floats("d", {channels_})),
         out_proj_(bind.Matrix("out_proj", d_model, c_.d_inner)) {}
 
-  size_t StateFloats() const override { return ConvStateFloats() + channels_ * c_.d_state; }
+  size_t StateFloats(StateType /*type*/) const override {
+    return ConvStateFloats() + channels_ * c_.d_state;
+  }
 
   size_t ScratchBytes(size_t max_tokens) const override {
     Arena measure;
