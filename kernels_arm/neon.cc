@@ -1,6 +1,8 @@
 // Kernels for every AArch64 CPU: nothing beyond ARMv8.0, so no dot product instructions.
 #include "kernels_arm/lanes_neon.h"
 #include "kernels_arm/math_neon.h"
+#include "kernels_arm/vector_neon.h"
+#include "kernels_simd/mamba3.h"
 
 namespace adder {
 namespace {
@@ -580,6 +582,9 @@ constinit const Kernels kNeonKernels = {
     .conv1d_silu = Conv1dSilu,
     .selective_scan = SelectiveScan,
     .ssd_scan = SsdScan,
+    .mamba3_rotate = Mamba3<NeonVector>::Rotate,
+    .mamba3_scan = Mamba3<NeonVector>::Scan,
+    .mimo_gate = Mamba3<NeonVector>::Gate,
 };
 
 }  // namespace adder

@@ -2,8 +2,10 @@
 // called halves below.
 #include <immintrin.h>
 
+#include "kernels_simd/mamba3.h"
 #include "kernels_x86/math_avx2.h"
 #include "kernels_x86/prefetch.h"
+#include "kernels_x86/vector_avx2.h"
 #include "runtime/kernels.h"
 
 namespace adder {
@@ -585,6 +587,9 @@ constinit const Kernels kAvx2Kernels = {
     .conv1d_silu = Conv1dSilu,
     .selective_scan = SelectiveScan,
     .ssd_scan = SsdScan,
+    .mamba3_rotate = Mamba3<Avx2Vector>::Rotate,
+    .mamba3_scan = Mamba3<Avx2Vector>::Scan,
+    .mimo_gate = Mamba3<Avx2Vector>::Gate,
 };
 
 }  // namespace adder
