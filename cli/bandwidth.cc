@@ -33,7 +33,7 @@ uint64_t Read(const Line* begin, const Line* end) {
   return out;
 }
 
-double Measure(const Line* memory, size_t threads, uint64_t (*read)(const Line*, const Line*)) {
+double TimeReading(const Line* memory, size_t threads, uint64_t (*read)(const Line*, const Line*)) {
   constexpr size_t kLines = kBytes / sizeof(Line);
   std::atomic<uint64_t> sum{0};
   const auto start = std::chrono::steady_clock::now();
@@ -51,19 +51,23 @@ double Measure(const Line* memory, size_t threads, uint64_t (*read)(const Line*,
 
 }  // namespace
 
-double MeasureReadBandwidth(size_t threads) {
-  void* memory =
-      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return 0;
-  auto* words = static_cast<uint64_t*>(memory);
+ReadBandwidth::ReadBandwidth()
+    : memory_(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+  if (memory_ == MAP_FAILED) memory_ = nullptr;
+  if (memory_ == nullptr) return;
+  auto* words = static_cast<uint64_t*>(memory_);
   for (size_t i = 0; i < kBytes / sizeof(uint64_t); i += 64) words[i] = i;  // every page its own
-  const auto* lines = static_cast<const Line*>(memory);
-  double best = 0;
-  for (int repeat = 0; repeat < 2; ++repeat) {
-    best = std::max({best, Measure(lines, threads, Read<1>), Measure(lines, threads, Read<4>)});
-  }
-  ::munmap(memory, kBytes);
-  return best;
+  Measure(1);  // once unmeasured: on virtual machines pages are slow at first
+}
+
+ReadBandwidth::~ReadBandwidth() {
+  if (memory_ != nullptr) ::munmap(memory_, kBytes);
+}
+
+double ReadBandwidth::Measure(size_t threads) const {
+  if (memory_ == nullptr) return 0;
+  const auto* lines = static_cast<const Line*>(memory_);
+  return std::max(TimeReading(lines, threads, Read<1>), TimeReading(lines, threads, Read<4>));
 }
 
 }  // namespace adder::cli

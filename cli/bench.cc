@@ -12,6 +12,7 @@
 #include "cli/json_writer.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/peaks.h"
 #include "runtime/model.h"
 #include "runtime/session_buffer.h"
 
@@ -20,7 +21,8 @@ namespace {
 
 struct Options {
   std::string model, isa;
-  uint32_t prompt = 512, tokens = 64, repeats = 5, threads = 1, tile = 64;
+  uint32_t prompt = 512, tokens = 64, repeats = 5, endurance = 0;
+  SessionOptions session;
   bool bandwidth = false, profile = false, json = false;
 };
 
@@ -31,15 +33,26 @@ double Seconds(std::chrono::steady_clock::time_point start) {
 // Repeated measurements of one thing.
 class Samples {
  public:
-  void Add(double value) {
-    values_.insert(std::upper_bound(values_.begin(), values_.end(), value), value);
+  // Room for `count`, touched, so that adding takes no memory.
+  void Reserve(size_t count) {
+    values_.assign(count, 0);
+    values_.clear();
   }
-  double Median() const { return values_.empty() ? 0 : values_[values_.size() / 2]; }
-  double Min() const { return values_.empty() ? 0 : values_.front(); }
-  double Max() const { return values_.empty() ? 0 : values_.back(); }
+  void Add(double value) { values_.push_back(value); }
+  double Median() const { return Sorted(0.5); }
+  double Min() const { return Sorted(0); }
+  double Max() const { return Sorted(1); }
 
  private:
-  std::vector<double> values_;  // sorted
+  double Sorted(double part) const {
+    if (values_.empty()) return 0;
+    std::vector<double> values = values_;
+    const auto nth =
+        values.begin() + static_cast<std::ptrdiff_t>(part * static_cast<double>(values.size() - 1));
+    std::nth_element(values.begin(), nth, values.end());
+    return *nth;
+  }
+  std::vector<double> values_;
 };
 
 // Ids that are the same on every machine.
@@ -65,9 +78,12 @@ double ResidentMegabytes() {
   return 0;
 }
 
-// Bytes that one token reads and writes: its weights once, and the state twice.
-uint64_t BytesPerToken(const Model& model) {
-  return model.BytesPerToken() + 2 * model.StateFloats() * sizeof(float);
+// Bytes that one token behind the prompt reads and writes: its weights once, the state twice, and
+// keys and values of as many tokens as it sees halfway through.
+uint64_t BytesPerToken(const Model& model, const Options& options) {
+  const uint64_t seen = std::min(options.session.context, options.prompt + options.tokens / 2 + 1);
+  return model.BytesPerToken() + 2 * model.StateFloats(options.session.state_type) * sizeof(float) +
+         seen * model.KvBytesPerToken();
 }
 
 struct Measured {
@@ -75,6 +91,8 @@ struct Measured {
   double resident_mb = 0, session_mb = 0;
   size_t threads = 1;
   Telemetry prefill_profile, decode_profile;
+  double prefill_seconds = 0, decode_seconds = 0;  // of all repeats together
+  double int8_peak = 0, float_peak = 0;            // Gmultiply-adds/s of one core; 0: unknown
 };
 
 Result<double> FeedTimed(Session& session, std::span<const int32_t> ids) {
@@ -85,18 +103,23 @@ Result<double> FeedTimed(Session& session, std::span<const int32_t> ids) {
 
 Result<Measured> Measure(const Options& options, const Model& model) {
   Measured m;
-  ADDER_ASSIGN_OR_RETURN(const SessionBuffer buffer,
-                         SessionBuffer::Create(model, {options.tile, options.threads}));
+  ADDER_ASSIGN_OR_RETURN(const SessionBuffer buffer, SessionBuffer::Create(model, options.session));
   Session& session = buffer.session();
   m.threads = session.threads();
-  ADDER_ASSIGN_OR_RETURN(const size_t session_bytes, Session::Bytes(model, {options.tile, 1}));
+  ADDER_ASSIGN_OR_RETURN(const size_t session_bytes, Session::Bytes(model, options.session));
   m.session_mb = static_cast<double>(session_bytes) / 1e6;
   const std::vector<int32_t> prompt = Prompt(model, options.prompt);
   const std::vector<int32_t> tokens = Prompt(model, options.tokens);
   // Once unmeasured: brings the file's pages into memory, and the processor to speed.
   ADDER_RETURN_IF_ERROR(session.Feed(std::span(tokens).first(std::min<size_t>(tokens.size(), 4))));
+  m.resident_mb = ResidentMegabytes();  // before the region below is there
+  if (options.profile) {
+    m.int8_peak = MeasurePeak(model.kernels().name, /*int8=*/true);
+    m.float_peak = MeasurePeak(model.kernels().name, /*int8=*/false);
+  }
+  const ReadBandwidth region;
+  double before = region.Measure(m.threads);
   for (uint32_t repeat = 0; repeat < options.repeats; ++repeat) {
-    const double bandwidth = MeasureReadBandwidth(m.threads);
     session.Reset();
     if (options.profile) session.SetTelemetry(&m.prefill_profile);
     ADDER_ASSIGN_OR_RETURN(const double prefill, FeedTimed(session, prompt));
@@ -107,14 +130,57 @@ Result<Measured> Measure(const Options& options, const Model& model) {
       decode += seconds;
     }
     session.SetTelemetry(nullptr);
+    m.prefill_seconds += prefill;
+    m.decode_seconds += decode;
+    const double after = region.Measure(m.threads);
+    const double bandwidth = (before + after) / 2;
+    before = after;
     const double tokens_per_s = static_cast<double>(tokens.size()) / decode;
     m.read_gb_s.Add(bandwidth);
     m.prefill.Add(static_cast<double>(prompt.size()) / prefill);
     m.decode.Add(tokens_per_s);
-    m.fraction.Add(static_cast<double>(BytesPerToken(model)) * tokens_per_s / 1e9 / bandwidth);
+    m.fraction.Add(static_cast<double>(BytesPerToken(model, options)) * tokens_per_s / 1e9 /
+                   bandwidth);
   }
-  m.resident_mb = ResidentMegabytes();
   return m;
+}
+
+// How the last tokens of a long stream compare with the first.
+Result<std::string> Endurance(const Options& options, const Model& model) {
+  ADDER_ASSIGN_OR_RETURN(const SessionBuffer buffer, SessionBuffer::Create(model, options.session));
+  Session& session = buffer.session();
+  const std::vector<int32_t> ids = Prompt(model, 1009);
+  const size_t part = std::max<size_t>(options.endurance / 100, 1);
+  ADDER_RETURN_IF_ERROR(session.Feed(std::span(ids).first(std::min<size_t>(ids.size(), 64))));
+  session.Reset();
+  Samples first, last;
+  first.Reserve(part);
+  last.Reserve(part);
+  double resident_first = 0;
+  for (size_t i = 0; i < options.endurance; ++i) {
+    ADDER_ASSIGN_OR_RETURN(const double seconds, FeedTimed(session, {&ids[i % ids.size()], 1}));
+    if (i < part) first.Add(seconds * 1e6);
+    if (i + part >= options.endurance) last.Add(seconds * 1e6);
+    if (i + 1 == part) resident_first = ResidentMegabytes();
+  }
+  const double resident_last = ResidentMegabytes();
+  if (options.json) {
+    JsonWriter json;
+    json.BeginObject();
+    json.Member("tokens", options.endurance);
+    json.Member("first_us", first.Median());
+    json.Member("last_us", last.Median());
+    json.Member("first_resident_mb", resident_first);
+    json.Member("last_resident_mb", resident_last);
+    json.EndObject();
+    return json.Text();
+  }
+  return Format(
+      "first %zu tokens  %9.2f us each (median)  resident %.2f MB\n"
+      "last %zu of %u  %9.2f us each (median)  resident %.2f MB\n"
+      "ratio %.3f\n",
+      part, first.Median(), resident_first, part, options.endurance, last.Median(), resident_last,
+      last.Median() / first.Median());
 }
 
 Status MeasureOpening(const Options& options, const ModelOptions& model_options, Samples* open_ms) {
@@ -126,23 +192,31 @@ Status MeasureOpening(const Options& options, const ModelOptions& model_options,
   return {};
 }
 
-// One line per operation: its share of the time, what it read, what it computed, and how much of
-// the read bandwidth that is.
-std::string ProfileText(const char* title, const Telemetry& profile, double read_gb_s) {
-  uint64_t total = 0;
-  for (const OpTotals& op : profile.ops) total += op.nanoseconds;
-  std::string text = Format("\n%s\n  %-12s %7s %10s %10s %10s\n", title, "operation", "share",
-                            "GB/s", "of read", "GOP/s");
+bool IsInt8(Op op) { return op == Op::kMatmulQ8 || op == Op::kMatmulQ4; }
+bool IsFloat(Op op) { return op == Op::kMatmulF16 || op == Op::kMatmulF32; }
+
+// One line per operation: its share of the time, what it read and how much of the read bandwidth
+// that is, what it computed and how much of the peak.
+std::string ProfileText(const char* title, const Telemetry& profile, double seconds,
+                        const Measured& m) {
+  std::string text = Format("\n%s\n  %-12s %7s %10s %10s %10s %10s\n", title, "operation", "share",
+                            "GB/s", "of read", "GOP/s", "of peak");
+  double accounted = 0;
   for (size_t i = 0; i < kOps; ++i) {
     const OpTotals& op = profile.ops[i];
     if (op.nanoseconds == 0) continue;
-    const double seconds = static_cast<double>(op.nanoseconds);
-    const double gb_s = static_cast<double>(op.bytes) / seconds;
-    text += Format("  %-12s %6.1f%% %10.1f %9.0f%% %10.1f\n", kOpNames[i],
-                   100.0 * seconds / static_cast<double>(total), gb_s, 100.0 * gb_s / read_gb_s,
-                   static_cast<double>(op.operations) / seconds);
+    const double nanoseconds = static_cast<double>(op.nanoseconds);
+    accounted += nanoseconds * 1e-9;
+    const double gb_s = static_cast<double>(op.bytes) / nanoseconds;
+    const double gop_s = static_cast<double>(op.operations) / nanoseconds;
+    text +=
+        Format("  %-12s %6.1f%% %10.1f %9.0f%% %10.1f", kOpNames[i],
+               100 * nanoseconds * 1e-9 / seconds, gb_s, 100 * gb_s / m.read_gb_s.Median(), gop_s);
+    const double peak = IsInt8(Op{i}) ? m.int8_peak : IsFloat(Op{i}) ? m.float_peak : 0;
+    if (peak > 0) text += Format(" %9.0f%%", 100 * gop_s / (2 * peak));
+    text += "\n";
   }
-  return text;
+  return text + Format("  %-12s %6.1f%%\n", "together", 100 * accounted / seconds);
 }
 
 void ProfileJson(const char* key, const Telemetry& profile, JsonWriter* json) {
@@ -170,8 +244,9 @@ std::string Line(const char* name, const Samples& samples, const char* unit) {
 std::string Report(const Options& options, const Model& model, const Measured& m) {
   if (!options.json) {
     std::string text = Line("decode", m.decode, "tok/s") + Line("prefill", m.prefill, "tok/s");
-    text += Format("%-15s %9.1f MB: weights and twice the state\n", "bytes/token",
-                   static_cast<double>(BytesPerToken(model)) / 1e6);
+    text += Format("%-15s %9.1f MB: weights%s and twice the state\n", "bytes/token",
+                   static_cast<double>(BytesPerToken(model, options)) / 1e6,
+                   model.KvBytesPerToken() > 0 ? ", keys, values" : "");
     text += Line("read bandwidth", m.read_gb_s, "GB/s");
     text += Format("%-15s %9.0f %%  of it (%.0f to %.0f)\n", "decode uses",
                    100 * m.fraction.Median(), 100 * m.fraction.Min(), 100 * m.fraction.Max());
@@ -183,8 +258,10 @@ std::string Report(const Options& options, const Model& model, const Measured& m
         model.kernels().name, m.threads, m.threads == 1 ? "" : "s", options.prompt, options.tokens,
         options.repeats);
     if (options.profile) {
-      text += ProfileText("decode", m.decode_profile, m.read_gb_s.Median());
-      text += ProfileText("prefill", m.prefill_profile, m.read_gb_s.Median());
+      text += Format("peak of one core %.0f (int8) and %.0f (f32) GOP/s\n", 2 * m.int8_peak,
+                     2 * m.float_peak);
+      text += ProfileText("decode", m.decode_profile, m.decode_seconds, m);
+      text += ProfileText("prefill", m.prefill_profile, m.prefill_seconds, m);
     }
     return text;
   }
@@ -199,13 +276,17 @@ std::string Report(const Options& options, const Model& model, const Measured& m
   json.Member("prefill_tokens_per_s", m.prefill.Median());
   json.Member("prefill_tokens_per_s_min", m.prefill.Min());
   json.Member("prefill_tokens_per_s_max", m.prefill.Max());
-  json.Member("bytes_per_token", BytesPerToken(model));
+  json.Member("bytes_per_token", BytesPerToken(model, options));
   json.Member("read_bandwidth_gb_s", m.read_gb_s.Median());
   json.Member("bandwidth_fraction", m.fraction.Median());
   json.Member("open_ms", m.open_ms.Median());
   json.Member("resident_mb", m.resident_mb);
   json.Member("session_mb", m.session_mb);
   if (options.profile) {
+    json.Member("peak_int8_gop_s", 2 * m.int8_peak);
+    json.Member("peak_f32_gop_s", 2 * m.float_peak);
+    json.Member("decode_seconds", m.decode_seconds);
+    json.Member("prefill_seconds", m.prefill_seconds);
     ProfileJson("decode_profile", m.decode_profile, &json);
     ProfileJson("prefill_profile", m.prefill_profile, &json);
   }
@@ -215,7 +296,7 @@ std::string Report(const Options& options, const Model& model, const Measured& m
 
 Result<int> Run(const Options& options) {
   if (options.bandwidth && options.model.empty()) {
-    const double gb_s = MeasureReadBandwidth(options.threads);
+    const double gb_s = ReadBandwidth().Measure(options.session.threads);
     JsonWriter json;
     json.BeginObject();
     json.Member("read_bandwidth_gb_s", gb_s);
@@ -229,6 +310,11 @@ Result<int> Run(const Options& options) {
   Samples open_ms;
   ADDER_RETURN_IF_ERROR(MeasureOpening(options, model_options, &open_ms));
   ADDER_ASSIGN_OR_RETURN(const auto model, Model::Open(options.model, model_options));
+  if (options.endurance > 0) {
+    ADDER_ASSIGN_OR_RETURN(const std::string text, Endurance(options, *model));
+    ADDER_RETURN_IF_ERROR(Print(text));
+    return 0;
+  }
   ADDER_ASSIGN_OR_RETURN(Measured measured, Measure(options, *model));
   measured.open_ms = open_ms;
   ADDER_RETURN_IF_ERROR(Print(Report(options, *model, measured)));
@@ -247,10 +333,17 @@ void AddBench(CLI::App* app, Action* action) {
             {1u, 1u << 20});
   AddNumber(command, "--repeats", "N (5)", &options->repeats, "Times that all is measured",
             {1u, 1000u});
-  AddNumber(command, "--threads", "N (1)", &options->threads, "Threads of the session",
+  AddNumber(command, "--endurance", "N", &options->endurance,
+            "Instead: feed N tokens one by one, and compare the last with the first",
+            {2u, 1u << 30});
+  AddNumber(command, "--threads", "N (1)", &options->session.threads, "Threads of the session",
             {1u, kMaxThreads});
-  AddNumber(command, "--tile", "N (64)", &options->tile,
+  AddNumber(command, "--tile", "N (64)", &options->session.tile,
             "Tokens of the prompt that go through a layer together", {1u, kMaxTile});
+  options->session.when_full = ContextPolicy::kSlide;  // any context will do
+  AddNumber(command, "--context", "N (4096)", &options->session.context,
+            "Tokens that attention layers look back on", {1u, kMaxContext});
+  AddStateType(command, &options->session.state_type);
   AddIsa(command, &options->isa);
   command->add_flag("--bandwidth", options->bandwidth,
                     "Without MODEL: measure the read bandwidth only");
@@ -262,9 +355,9 @@ void AddBench(CLI::App* app, Action* action) {
       "  adder synth --like mamba-2.8b --type q4 -o m.adder && adder bench m.adder --profile\n"
       "\n"
       "Decoding reads every weight once per token, so its limit is the read bandwidth. That is\n"
-      "measured before each repeat (1 GiB, the better of a plain and a four-stream loop). The "
-      "model\n"
-      "is warm: opened and run once before. --profile times the calling thread.");
+      "measured before and after each repeat (1 GiB, the better of a plain and a four-stream\n"
+      "loop). The model is warm: opened and run once before. --profile times the calling thread;\n"
+      "\"of peak\" compares with the multiply-add instructions of one core, measured.");
   command->callback([=] { *action = [options] { return Run(*options); }; });
 }
 

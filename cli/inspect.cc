@@ -63,13 +63,14 @@ std::string GroupText(const LayerGroup& group) {
 }
 
 struct Memory {
-  uint64_t state, scratch;  // bytes of a session with default options
+  uint64_t state, kv, scratch;  // bytes of a session with default options
 };
 
 Result<Memory> SessionMemory(const Model& model) {
   ADDER_ASSIGN_OR_RETURN(const size_t total, Session::Bytes(model, {}));
   const size_t state = model.StateFloats() * sizeof(float);
-  return Memory{state, total - state};
+  const size_t kv = model.KvBytes(SessionOptions().context);
+  return Memory{state, kv, total - state - kv};
 }
 
 std::string TokenText(const Model& model, int32_t id) {
@@ -120,6 +121,11 @@ std::string Text(const Model& model, const Memory& memory, const rapidjson::Docu
   sheet.Row("session",
             Format("%s of state, %s of scratch and buffers", FormatBytes(memory.state).c_str(),
                    FormatBytes(memory.scratch).c_str()));
+  if (memory.kv > 0) {
+    sheet.Row("keys, values", Format("%s per 1,000 tokens of context, %s for %" PRIu32,
+                                     FormatBytes(model.KvBytesPerToken() * 1000).c_str(),
+                                     FormatBytes(memory.kv).c_str(), SessionOptions().context));
+  }
   sheet.Row("vocabulary",
             Format("%" PRIu32 " ids in %" PRIu32 " rows", config.vocab_size, config.vocab_rows));
   sheet.Row("tokenizer", model.tokenizer() == nullptr
@@ -181,6 +187,7 @@ std::string Json(const Options& options, const Model& model, const Memory& memor
   json.Member("vocab_size", config.vocab_size);
   json.Member("vocab_rows", config.vocab_rows);
   json.Member("state_bytes", memory.state);
+  json.Member("kv_bytes_per_token", model.KvBytesPerToken());
   json.Member("scratch_bytes", memory.scratch);
   json.Member("tokenizer_pieces", model.tokenizer() == nullptr ? 0 : model.tokenizer()->size());
   json.Key("bos");
@@ -247,7 +254,9 @@ void AddInspect(CLI::App* app, Action* action) {
       "  adder inspect model.adder\n"
       "  adder inspect model.adder --tensors | sort -k5 -n     largest tensors last\n"
       "\n"
-      "A session is one text: its state keeps its size however long the text becomes.");
+      "A session is one text: its state keeps its size however long the text becomes. Keys and\n"
+      "values are those of attention layers, if there are any: run --context sets for how many\n"
+      "tokens they are kept.");
   command->callback([=] { *action = [options] { return Run(*options); }; });
 }
 

@@ -83,6 +83,8 @@ void AddLogits(CLI::App* app, Action* action) {
   AddNumber(command, "--tile", "N (64)", &options->session.tile,
             "Tokens that go through a layer together; changes speed and memory only",
             {1, kMaxTile});
+  AddStateType(command, &options->session.state_type);
+  AddContext(command, &options->session);
   AddIsa(command, &options->model_options.isa);
   AddInputOptions(command, &options->input);
   command->footer(

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "runtime/kernels_dispatch.h"
+#include "runtime/session.h"
 
 namespace adder::cli {
 
@@ -75,6 +76,39 @@ inline void AddIsa(CLI::App* command, std::string* isa) {
     names += (names.empty() ? "" : ", ") + std::string(table->name);
   }
   AddText(command, "--isa", "NAME", isa, "Kernels to use, if this CPU has them: " + names);
+}
+
+inline void AddStateType(CLI::App* app, StateType* type) {
+  app->add_option_function<std::string>(
+         "--state",
+         [type](const std::string& name) {
+           if (name != "f32" && name != "int16") {
+             throw CLI::ValidationError("--state", "is \"" + name + "\", expected f32 or int16");
+           }
+           *type = name == "f32" ? StateType::kF32 : StateType::kInt16;
+         },
+         "Numbers of the state of Mamba-2 layers between tokens; int16: half the memory, slightly "
+         "less exact")
+      ->option_text("f32|int16 (f32)");
+}
+
+// --context and --context-full.
+inline void AddContext(CLI::App* command, SessionOptions* session) {
+  AddNumber(command, "--context", "N (4096)", &session->context,
+            "Tokens that attention layers look back on; other layers have no limit",
+            {1u, kMaxContext});
+  const auto set_policy = [session](const CLI::results_t& arguments) {
+    if (arguments[0] != "stop" && arguments[0] != "slide") {
+      throw CLI::ValidationError("--context-full",
+                                 "is \"" + arguments[0] + "\", expected stop or slide");
+    }
+    session->when_full = arguments[0] == "stop" ? ContextPolicy::kStop : ContextPolicy::kSlide;
+    return true;
+  };
+  command
+      ->add_option("--context-full", set_policy,
+                   "Beyond the context: stop, or slide, so that attention forgets the oldest token")
+      ->option_text("stop|slide (stop)");
 }
 
 }  // namespace adder::cli

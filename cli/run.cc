@@ -260,6 +260,8 @@ void AddRun(CLI::App* app, Action* action) {
             {1, kMaxTile});
   AddNumber(command, "--threads", "N (1)", &options->session.threads,
             "Threads that share the work; changes speed only", {1u, kMaxThreads});
+  AddStateType(command, &options->session.state_type);
+  AddContext(command, &options->session);
   AddIsa(command, &options->model_options.isa);
   command->add_flag("--echo", options->echo, "Print the prompt, too");
   command->add_flag("--json", options->json, "Print text, ids and statistics as JSON, at the end");

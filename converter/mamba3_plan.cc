@@ -134,7 +134,7 @@ Result<ModelHead> PlanOriginalMamba3(const Config& config, const CheckpointNames
   ADDER_ASSIGN_OR_RETURN(head.tied, config.Bool({"tie_embeddings"}, true));
   for (size_t i = 0; i < layers; ++i) {
     const std::string from = names.root + "layers." + std::to_string(i) + ".";
-    const std::string to = NextLayer(b);
+    const std::string to = b.NextLayer();
     ADDER_ASSIGN_OR_RETURN(const Mamba3Config mixer,
                            MixerConfig(from + "mixer.", settings, config, b));
     b.Array(to + "norm", from + "norm.weight", d_model, Channels::Range(0, d_model));

@@ -6,10 +6,6 @@
 
 namespace adder {
 
-std::string NextLayer(PlanBuilder& builder) {
-  return "layers." + std::to_string(builder.plan().config.layers.size()) + ".";
-}
-
 Result<OriginalOptions> ReadOriginalOptions(const Config& config) {
   ADDER_ASSIGN_OR_RETURN(const bool rms_norm, config.Bool({"rms_norm"}, true));
   if (!rms_norm) {
@@ -34,7 +30,7 @@ void PlanOriginalMlp(const std::string& from, size_t d_model, double norm_eps, P
   // d_intermediate was rounded up when the model was made: the tensor knows.
   const size_t d_ff = b.Dim(from + "mlp.fc2.weight", 2, 1);
   if (!b.status().ok()) return;
-  const std::string to = NextLayer(b);
+  const std::string to = b.NextLayer();
   const Channels all_of_model = Channels::Range(0, d_model);
   const Channels all_of_ff = Channels::Range(0, d_ff);
   const auto fc1 = [&](const char* name, Channels rows) {

@@ -19,6 +19,11 @@ inline float32x4_t ZeroBelow(float least, float32x4_t x, float32x4_t value) {
 // from a comparison, the sign of zero, cannot show at limits that are not zero.
 inline float32x4_t AtMost(float32x4_t x, float limit) { return vminq_f32(x, vdupq_n_f32(limit)); }
 
+// x where it is above 0 (NaN is not), else 0.
+inline float32x4_t Positive(float32x4_t x) {
+  return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(x), vcgtzq_f32(x)));
+}
+
 inline float32x4_t Exp2Scaled(float32x4_t shifted, float32x4_t r) {
   float32x4_t p = vfmaq_f32(vdupq_n_f32(kExp2C4), vdupq_n_f32(kExp2C5), r);
   p = vfmaq_f32(vdupq_n_f32(kExp2C3), p, r);
@@ -61,8 +66,29 @@ inline float32x4_t Softplus(float32x4_t x) {
   p = vfmaq_f32(vdupq_n_f32(kAtanhC1), p, z);
   const float32x4_t twice = vaddq_f32(s, s);
   const float32x4_t log1p = vfmaq_f32(twice, vmulq_f32(twice, z), p);
-  const uint32x4_t positive = vcgtzq_f32(x);
-  return vaddq_f32(vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(x), positive)), log1p);
+  return vaddq_f32(Positive(x), log1p);
+}
+
+inline float32x4_t Relu2(float32x4_t x) {
+  const float32x4_t positive = vmaxq_f32(x, vdupq_n_f32(0.0f));  // NaN stays
+  return vmulq_f32(positive, positive);
+}
+
+inline float32x4_t Gelu(float32x4_t x) {
+  const float32x4_t one = vdupq_n_f32(1.0f);
+  const float32x4_t a = AtMost(vabsq_f32(x), kGeluMax);
+  const float32x4_t t = vdivq_f32(one, vfmaq_f32(one, vdupq_n_f32(kGeluScale), a));
+  const float32x4_t z = vsubq_f32(one, t);
+  float32x4_t p = vfmaq_f32(vdupq_n_f32(kGeluC6), vdupq_n_f32(kGeluC7), z);
+  p = vfmaq_f32(vdupq_n_f32(kGeluC5), p, z);
+  p = vfmaq_f32(vdupq_n_f32(kGeluC4), p, z);
+  p = vfmaq_f32(vdupq_n_f32(kGeluC3), p, z);
+  p = vfmaq_f32(vdupq_n_f32(kGeluC2), p, z);
+  p = vfmaq_f32(vdupq_n_f32(kGeluC1), p, z);
+  p = vfmaq_f32(one, p, z);
+  const float32x4_t tail = Exp(vmulq_n_f32(vmulq_f32(a, a), -0.5f));
+  const float32x4_t erfc = vmulq_f32(tail, vmulq_f32(t, p));
+  return vfmaq_f32(Positive(x), vmulq_n_f32(a, -0.5f), erfc);
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 // Kernels for every AArch64 CPU: nothing beyond ARMv8.0, so no dot product instructions.
+#include "kernels_arm/activations_neon.h"
 #include "kernels_arm/lanes_neon.h"
 #include "kernels_arm/math_neon.h"
+#include "kernels_arm/scan16_neon.h"
+#include "kernels_arm/softmax_neon.h"
 #include "kernels_arm/vector_neon.h"
 #include "kernels_simd/mamba3.h"
 
@@ -338,12 +341,6 @@ void RmsNorm(const float* x, const float* weight, size_t n, float count, float e
   }
 }
 
-void SiluMul(const float* z, size_t n, float* y) {
-  for (size_t i = 0; i < n; i += kWidth) {
-    vst1q_f32(y + i, vmulq_f32(Load(y + i), Silu(Load(z + i))));
-  }
-}
-
 void Add(const float* x, size_t n, float* y) {
   for (size_t i = 0; i < n; i += kWidth) vst1q_f32(y + i, vaddq_f32(Load(y + i), Load(x + i)));
 }
@@ -576,12 +573,17 @@ constinit const Kernels kNeonKernels = {
     .matmul_f16 = MatmulFloat<uint16_t>,
     .matmul_f32 = MatmulFloat<float>,
     .rms_norm = RmsNorm,
+    .softmax = Softmax,
     .silu_mul = SiluMul,
+    .relu2_mul = Relu2Mul,
+    .gelu_mul = GeluMul,
     .add = Add,
+    .add_scaled = AddScaled,
     .softplus = SoftplusClamped,
     .conv1d_silu = Conv1dSilu,
     .selective_scan = SelectiveScan,
     .ssd_scan = SsdScan,
+    .ssd_scan_16 = SsdScan16,
     .mamba3_rotate = Mamba3<NeonVector>::Rotate,
     .mamba3_scan = Mamba3<NeonVector>::Scan,
     .mimo_gate = Mamba3<NeonVector>::Gate,

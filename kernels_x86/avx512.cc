@@ -1,8 +1,11 @@
 // Kernels for AVX-512 (F, BW, DQ, VL) with VNNI. kLanes rows or channels are one register.
 #include "kernels_simd/mamba3.h"
+#include "kernels_x86/activations_avx512.h"
 #include "kernels_x86/math_avx512.h"
 #include "kernels_x86/prefetch.h"
+#include "kernels_x86/scan16_avx512.h"
 #include "kernels_x86/scan_avx512.h"
+#include "kernels_x86/softmax_avx512.h"
 #include "kernels_x86/vector_avx512.h"
 #include "runtime/kernels.h"
 
@@ -345,12 +348,6 @@ void RmsNorm(const float* x, const float* weight, size_t n, float count, float e
   }
 }
 
-void SiluMul(const float* z, size_t n, float* y) {
-  for (size_t i = 0; i < n; i += kWidth) {
-    _mm512_storeu_ps(y + i, _mm512_mul_ps(Load(y + i), Silu(Load(z + i))));
-  }
-}
-
 void Add(const float* x, size_t n, float* y) {
   for (size_t i = 0; i < n; i += kWidth) {
     _mm512_storeu_ps(y + i, _mm512_add_ps(Load(y + i), Load(x + i)));
@@ -409,12 +406,17 @@ constinit const Kernels kAvx512Kernels = {
     .matmul_f16 = MatmulFloat<uint16_t>,
     .matmul_f32 = MatmulFloat<float>,
     .rms_norm = RmsNorm,
+    .softmax = Softmax,
     .silu_mul = SiluMul,
+    .relu2_mul = Relu2Mul,
+    .gelu_mul = GeluMul,
     .add = Add,
+    .add_scaled = AddScaled,
     .softplus = SoftplusClamped,
     .conv1d_silu = Conv1dSilu,
     .selective_scan = SelectiveScan,
     .ssd_scan = SsdScan,
+    .ssd_scan_16 = SsdScan16,
     .mamba3_rotate = Mamba3<Avx512Vector>::Rotate,
     .mamba3_scan = Mamba3<Avx512Vector>::Scan,
     .mimo_gate = Mamba3<Avx512Vector>::Gate,

@@ -64,5 +64,29 @@ inline __m256 Softplus(__m256 x) {
   return _mm256_add_ps(_mm256_max_ps(x, _mm256_setzero_ps()), log1p);
 }
 
+inline __m256 Relu2(__m256 x) {
+  const __m256 positive = _mm256_max_ps(_mm256_setzero_ps(), x);
+  return _mm256_mul_ps(positive, positive);
+}
+
+inline __m256 Gelu(__m256 x) {
+  const __m256 one = _mm256_set1_ps(1.0f);
+  const __m256 minus_half = _mm256_set1_ps(-0.5f);
+  const __m256 a = _mm256_min_ps(_mm256_set1_ps(kGeluMax), Absolute(x));
+  const __m256 t = _mm256_div_ps(one, _mm256_fmadd_ps(_mm256_set1_ps(kGeluScale), a, one));
+  const __m256 z = _mm256_sub_ps(one, t);
+  __m256 p = _mm256_fmadd_ps(_mm256_set1_ps(kGeluC7), z, _mm256_set1_ps(kGeluC6));
+  p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(kGeluC5));
+  p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(kGeluC4));
+  p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(kGeluC3));
+  p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(kGeluC2));
+  p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(kGeluC1));
+  p = _mm256_fmadd_ps(p, z, one);
+  const __m256 tail = Exp(_mm256_mul_ps(_mm256_mul_ps(a, a), minus_half));
+  const __m256 erfc = _mm256_mul_ps(tail, _mm256_mul_ps(t, p));
+  const __m256 positive = _mm256_max_ps(x, _mm256_setzero_ps());
+  return _mm256_fmadd_ps(_mm256_mul_ps(a, minus_half), erfc, positive);
+}
+
 }  // namespace
 }  // namespace adder

@@ -72,5 +72,29 @@ inline __m512 Softplus(__m512 x) {
   return _mm512_add_ps(_mm512_max_ps(x, _mm512_setzero_ps()), log1p);
 }
 
+inline __m512 Relu2(__m512 x) {
+  const __m512 positive = _mm512_max_ps(_mm512_setzero_ps(), x);
+  return _mm512_mul_ps(positive, positive);
+}
+
+inline __m512 Gelu(__m512 x) {
+  const __m512 one = _mm512_set1_ps(1.0f);
+  const __m512 minus_half = _mm512_set1_ps(-0.5f);
+  const __m512 a = _mm512_min_ps(_mm512_set1_ps(kGeluMax), Absolute(x));
+  const __m512 t = _mm512_div_ps(one, _mm512_fmadd_ps(_mm512_set1_ps(kGeluScale), a, one));
+  const __m512 z = _mm512_sub_ps(one, t);
+  __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(kGeluC7), z, _mm512_set1_ps(kGeluC6));
+  p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(kGeluC5));
+  p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(kGeluC4));
+  p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(kGeluC3));
+  p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(kGeluC2));
+  p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(kGeluC1));
+  p = _mm512_fmadd_ps(p, z, one);
+  const __m512 tail = Exp(_mm512_mul_ps(_mm512_mul_ps(a, a), minus_half));
+  const __m512 erfc = _mm512_mul_ps(tail, _mm512_mul_ps(t, p));
+  const __m512 positive = _mm512_max_ps(x, _mm512_setzero_ps());
+  return _mm512_fmadd_ps(_mm512_mul_ps(a, minus_half), erfc, positive);
+}
+
 }  // namespace
 }  // namespace adder

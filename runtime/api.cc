@@ -1,4 +1,5 @@
 // The C API: models and sessions.
+#include <cinttypes>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -35,6 +36,17 @@ Result<adder::SessionOptions> SessionOptionsOf(const adder_session_options* opti
   adder::SessionOptions out;
   if (copy.tile != 0) out.tile = copy.tile;
   if (copy.threads != 0) out.threads = copy.threads;
+  if (copy.state_type != ADDER_STATE_F32 && copy.state_type != ADDER_STATE_INT16) {
+    return Error(Code::kInvalidArgument, "state_type is %" PRId32 ", expected 0 (f32) or 1 (int16)",
+                 copy.state_type);
+  }
+  if (copy.state_type == ADDER_STATE_INT16) out.state_type = adder::StateType::kInt16;
+  if (copy.context != 0) out.context = copy.context;
+  if (copy.when_full != ADDER_CONTEXT_STOP && copy.when_full != ADDER_CONTEXT_SLIDE) {
+    return Error(Code::kInvalidArgument, "when_full is %d, expected %d (stop) or %d (slide)",
+                 static_cast<int>(copy.when_full), ADDER_CONTEXT_STOP, ADDER_CONTEXT_SLIDE);
+  }
+  out.when_full = static_cast<adder::ContextPolicy>(copy.when_full);
   return out;
 }
 
@@ -140,6 +152,7 @@ adder_status adder_model_describe(const adder_model* model, adder_model_info* in
   out.chat_template = config.chat_template.empty() ? nullptr : config.chat_template.c_str();
   out.file_bytes = m.file().bytes();
   out.state_bytes = m.StateFloats() * sizeof(float);
+  out.kv_bytes_per_token = m.KvBytesPerToken();
   return Report(WriteStruct(out, info, "adder_model_info"), error);
 }
 ADDER_CATCH

@@ -41,6 +41,8 @@ static_assert(static_cast<int>(Code::kCancelled) == ADDER_CANCELLED);
 static_assert(static_cast<int>(Code::kInternal) == ADDER_INTERNAL);
 static_assert(static_cast<int>(Code::kBufferTooSmall) == ADDER_BUFFER_TOO_SMALL);
 static_assert(static_cast<int>(Code::kContextFull) == ADDER_CONTEXT_FULL);
+static_assert(static_cast<int>(ContextPolicy::kStop) == ADDER_CONTEXT_STOP);
+static_assert(static_cast<int>(ContextPolicy::kSlide) == ADDER_CONTEXT_SLIDE);
 
 // The one place where a Status becomes an adder_status.
 inline adder_status Report(const Status& status, adder_error* error) {

@@ -30,6 +30,7 @@ static_assert(static_cast<int>(adder::FinishReason::kLength) == ADDER_FINISH_LEN
 static_assert(static_cast<int>(adder::FinishReason::kEos) == ADDER_FINISH_EOS);
 static_assert(static_cast<int>(adder::FinishReason::kStop) == ADDER_FINISH_STOP);
 static_assert(static_cast<int>(adder::FinishReason::kCancelled) == ADDER_FINISH_CANCELLED);
+static_assert(static_cast<int>(adder::FinishReason::kContext) == ADDER_FINISH_CONTEXT);
 
 Result<const adder::Tokenizer*> TokenizerOf(const adder_model* model) {
   if (model->model->tokenizer() == nullptr)

@@ -18,6 +18,13 @@ namespace adder {
 
 class TensorBinder;
 
+// How the recurrent state of Mamba-2 lies in memory between tokens.
+enum class StateType {
+  kF32,
+  kInt16,  // 16-bit values with a scale per channel: half the memory and traffic, rounded each
+           // token
+};
+
 struct ForwardArgs {
   const Team& team;
   size_t tokens;           // 1 .. max_tokens of ScratchBytes
@@ -27,7 +34,8 @@ struct ForwardArgs {
   float* hidden;           // [tokens][stride] to which the output is added
   const float* embedding;  // [tokens][stride] of these tokens; nullptr: no block ReadsEmbedding
   size_t stride;           // d_model padded to kLanes
-  float* state;            // [StateFloats()]
+  float* state;            // [StateFloats(state_type)]
+  StateType state_type;    // for blocks that know more than one
   uint8_t* kv;             // [KvBytes(context)], anything at the start
   size_t context;          // the latest tokens that attention looks at, the current one included
   Arena scratch;
@@ -36,8 +44,8 @@ struct ForwardArgs {
 class Block {
  public:
   virtual ~Block() = default;
-  // Recurrent state. Zeros are the state before the first token.
-  virtual size_t StateFloats() const = 0;
+  // Recurrent state, in floats whatever lies in them. Zeros are the state before the first token.
+  virtual size_t StateFloats(StateType type) const = 0;
   // Keys and values of the latest `context` tokens.
   virtual size_t KvBytes(size_t /*context*/) const { return 0; }
   virtual size_t ScratchBytes(size_t max_tokens) const = 0;
@@ -55,6 +63,10 @@ Result<std::unique_ptr<Block>> MakeMamba1Block(const LayerConfig& layer, uint32_
                                                TensorBinder binder);
 Result<std::unique_ptr<Block>> MakeMamba2Block(const LayerConfig& layer, uint32_t d_model,
                                                TensorBinder binder);
+Result<std::unique_ptr<Block>> MakeAttentionBlock(const LayerConfig& layer, uint32_t d_model,
+                                                  TensorBinder binder);
+Result<std::unique_ptr<Block>> MakeMlpBlock(const LayerConfig& layer, uint32_t d_model,
+                                            TensorBinder binder);
 Result<std::unique_ptr<Block>> MakeMamba3Block(const LayerConfig& layer, uint32_t d_model,
                                                TensorBinder binder);
 

@@ -77,6 +77,8 @@ const char* FinishReasonName(FinishReason reason) {
       return "stop";
     case FinishReason::kCancelled:
       return "cancelled";
+    case FinishReason::kContext:
+      return "context";
   }
   return "unknown";
 }
@@ -124,6 +126,10 @@ Result<GenerateResult> Generate(Session& session, std::span<const int32_t> promp
     ADDER_ASSIGN_OR_RETURN(const int32_t token, sampler.Sample(session.logits()));
     if (!options.ignore_eos && IsEos(config, token)) {
       result.reason = FinishReason::kEos;
+      break;
+    }
+    if (session.room() == 0) {
+      result.reason = FinishReason::kContext;
       break;
     }
     sampler.Accept(token);

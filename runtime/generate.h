@@ -20,8 +20,8 @@ struct GenerateOptions {
   std::vector<std::string> stops;  // text that ends the generation and is not shown
 };
 
-enum class FinishReason { kLength = 1, kEos = 2, kStop = 3, kCancelled = 4 };
-const char* FinishReasonName(FinishReason reason);  // "length", "eos", "stop", "cancelled"
+enum class FinishReason { kLength = 1, kEos = 2, kStop = 3, kCancelled = 4, kContext = 5 };
+const char* FinishReasonName(FinishReason reason);  // "length", "eos", "stop", ...
 
 struct GenerateResult {
   FinishReason reason = FinishReason::kLength;
@@ -44,6 +44,7 @@ class TextSink {
 // that was shown is part of the session's state afterwards; an end-of-text token is not. Nothing is
 // allocated per token. An empty prompt continues the session's text, or starts one with the
 // model's BOS. Models without a tokenizer give tokens without text.
+// A full context (ContextPolicy::kStop) ends the text; a prompt that does not fit is an error.
 // Errors leave the session at the last token fed.
 Result<GenerateResult> Generate(Session& session, std::span<const int32_t> prompt,
                                 const GenerateOptions& options, TextSink& sink);

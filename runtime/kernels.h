@@ -8,7 +8,7 @@
 //     and one fixed tree;
 //   - integer dot products are exact; floats are fused exactly where the text says fmaf and nowhere
 //     else (-ffp-contract=off); division and square root are the correctly rounded ones;
-//   - exp, softplus, silu, tanh, sin and so on are the polynomials of runtime/scalar_math.h,
+//   - exp, softplus, silu, gelu, tanh, sin and so on are the polynomials of runtime/scalar_math.h,
 //     operation by operation;
 //   - rounding is to nearest even; flush-to-zero is off;
 //   - NaN in, NaN out: comparisons and clamps keep it.
@@ -79,7 +79,9 @@ struct SsdScanArgs {
   const float* c;          // [tokens][groups][d_state] not aligned
   const float* a;          // [heads], A * log2(e)
   const float* d;          // [heads * head_blocks * kLanes]
-  float* state;            // [heads * head_blocks][d_state][kLanes]
+  float* state;            // [heads * head_blocks][d_state][kLanes]; ssd_scan_16: unused
+  int16_t* values;         // ssd_scan_16: as state, S = value * limit / 32767 of its channel
+  float* limits;           // ssd_scan_16: [heads * head_blocks][kLanes], at least |S|
 };
 
 // Keys and queries of a Mamba-3 mixer for heads [head_begin, head_end): B and C of their group plus
@@ -164,11 +166,23 @@ struct Kernels {
   void (*rms_norm)(const float* x, const float* weight, size_t n, float count, float eps,
                    float* y) = nullptr;
 
-  // y = y * silu(z); n a multiple of kLanes.
+  // Part of the softmax of a row: n scores, a multiple of kLanes, and the largest of those before.
+  //   m[l] = *largest; over i in order m[l] = x[16 i + l] > m[l] ? x[16 i + l] : m[l];
+  //   *largest = tree of m, by the same comparison of the upper lane with the lower;
+  //   x[i] = exp(x[i] - *largest); s[l] = s[l] + x[16 i + l] over i in order, 0 first.
+  // Returns the tree of s. Trees as in rms_norm. A score of -infinity becomes 0 (unless all are).
+  float (*softmax)(float* x, size_t n, float* largest) = nullptr;
+
+  // Gates: y = y * act(z), or y = act(y) where z is nullptr; n a multiple of kLanes.
   void (*silu_mul)(const float* z, size_t n, float* y) = nullptr;
+  void (*relu2_mul)(const float* z, size_t n, float* y) = nullptr;
+  void (*gelu_mul)(const float* z, size_t n, float* y) = nullptr;
 
   // y = y + x; n a multiple of kLanes.
   void (*add)(const float* x, size_t n, float* y) = nullptr;
+
+  // y = fmaf(scale, x, y); n a multiple of kLanes.
+  void (*add_scaled)(const float* x, float scale, size_t n, float* y) = nullptr;
 
   // x = min(max(softplus(x + bias), lo), hi); n a multiple of kLanes; lo <= hi, neither NaN.
   void (*softplus)(const float* bias, size_t n, float lo, float hi, float* x) = nullptr;
@@ -190,6 +204,15 @@ struct Kernels {
   //   S[n] = fmaf(decay, S[n], u * b[n]);  y = fmaf(S[n], c[n], y);
   // then x := fmaf(d, x, y).
   void (*ssd_scan)(const SsdScanArgs* args) = nullptr;
+
+  // The same with a state of 16-bit values, rounded after every token. A channel's limit follows
+  // from bounds, so that the state is read and written once:
+  //   m = max of |b[n]| over n;  scale = limit * (1 / 32767);
+  //   limit := fmaf(decay, limit, |u| * m);
+  //   inverse = 32767 / limit if 2^-100 <= limit < infinity, else 0;  over n in order
+  //   s = fmaf(decay, value[n] * scale, u * b[n]);  y = fmaf(s, c[n], y);
+  //   value[n] := inverse == 0 ? 0 : round_even(s * inverse)
+  void (*ssd_scan_16)(const SsdScanArgs* args) = nullptr;
 
   // Per token, and per head h of group g = h / heads_per_group:
   //   k[r][n] = b[r][g][n] + b_bias[h][r][n], and q likewise;
@@ -218,6 +241,9 @@ struct Kernels {
 
 inline constexpr size_t kMaxConv = 8;       // taps of conv1d_silu
 inline constexpr size_t kMaxMimoRank = 64;  // of mamba3_scan
+
+inline constexpr float kStateSteps = 32767.0f;  // of ssd_scan_16
+inline constexpr float kStateLimitMin = 0x1p-100f;
 
 // The table that defines every slot.
 extern const Kernels kScalarKernels;

@@ -108,12 +108,38 @@ void RmsNorm(const float* x, const float* weight, size_t n, float count, float e
   }
 }
 
-void SiluMul(const float* z, size_t n, float* y) {
-  for (size_t i = 0; i < n; ++i) y[i] *= Silu(z[i]);
+float Softmax(float* x, size_t n, float* largest) {
+  float m[kLanes];
+  float s[kLanes] = {};
+  for (float& lane : m) lane = *largest;
+  for (size_t i = 0; i < n; ++i) m[i % kLanes] = x[i] > m[i % kLanes] ? x[i] : m[i % kLanes];
+  for (size_t width = kLanes / 2; width > 0; width /= 2) {
+    for (size_t l = 0; l < width; ++l) m[l] = m[l + width] > m[l] ? m[l + width] : m[l];
+  }
+  for (size_t i = 0; i < n; ++i) {
+    x[i] = Exp(x[i] - m[0]);
+    s[i % kLanes] += x[i];
+  }
+  for (size_t width = kLanes / 2; width > 0; width /= 2) {
+    for (size_t l = 0; l < width; ++l) s[l] += s[l + width];
+  }
+  *largest = m[0];
+  return s[0];
+}
+
+template <float (*kActivation)(float)>
+void Gate(const float* z, size_t n, float* y) {
+  for (size_t i = 0; i < n; ++i) {
+    y[i] = z == nullptr ? kActivation(y[i]) : y[i] * kActivation(z[i]);
+  }
 }
 
 void Add(const float* x, size_t n, float* y) {
   for (size_t i = 0; i < n; ++i) y[i] += x[i];
+}
+
+void AddScaled(const float* x, float scale, size_t n, float* y) {
+  for (size_t i = 0; i < n; ++i) y[i] = std::fmaf(scale, x[i], y[i]);
 }
 
 void SoftplusClamped(const float* bias, size_t n, float lo, float hi, float* x) {
@@ -187,6 +213,48 @@ void SsdScan(const SsdScanArgs* args) {
         float& s = state[n * kLanes];
         s = std::fmaf(decay, s, u * b[n]);
         y = std::fmaf(s, c[n], y);
+      }
+      *x = std::fmaf(args->d[channel], *x, y);
+    }
+  }
+}
+
+// NaN if there is one.
+float LargestMagnitude(const float* x, size_t n) {
+  float largest = 0.0f;
+  for (size_t i = 0; i < n; ++i) {
+    const float magnitude = std::fabs(x[i]);
+    if (!(magnitude <= largest)) largest = magnitude;
+    if (magnitude != magnitude) return magnitude;
+  }
+  return largest;
+}
+
+void SsdScan16(const SsdScanArgs* args) {
+  const size_t head_dim = args->head_blocks * kLanes;
+  for (size_t channel = args->head_begin * head_dim; channel < args->head_end * head_dim;
+       ++channel) {
+    const size_t head = channel / head_dim;
+    const size_t group = head / args->heads_per_group;
+    int16_t* values = args->values + channel / kLanes * args->d_state * kLanes + channel % kLanes;
+    float& limit = args->limits[channel];
+    for (size_t t = 0; t < args->tokens; ++t) {
+      float* x = args->x + t * args->stride + channel;
+      const float* b = args->b + t * args->bc_stride + group * args->d_state;
+      const float* c = args->c + t * args->bc_stride + group * args->d_state;
+      const float dt = args->dt[t * args->dt_stride + head];
+      const float decay = Exp2(dt * args->a[head]);
+      const float u = dt * *x;
+      const float scale = limit * (1.0f / kStateSteps);
+      limit = std::fmaf(decay, limit, std::fabs(u) * LargestMagnitude(b, args->d_state));
+      const bool kept = limit >= kStateLimitMin && limit < INFINITY;
+      const float inverse = kept ? kStateSteps / limit : 0.0f;
+      float y = 0.0f;
+      for (size_t n = 0; n < args->d_state; ++n) {
+        int16_t& value = values[n * kLanes];
+        const float s = std::fmaf(decay, static_cast<float>(value) * scale, u * b[n]);
+        y = std::fmaf(s, c[n], y);
+        value = kept ? static_cast<int16_t>(std::nearbyintf(s * inverse)) : int16_t{0};
       }
       *x = std::fmaf(args->d[channel], *x, y);
     }
@@ -300,12 +368,17 @@ constinit const Kernels kScalarKernels = {
     .matmul_f16 = MatmulFloat<uint16_t>,
     .matmul_f32 = MatmulFloat<float>,
     .rms_norm = RmsNorm,
-    .silu_mul = SiluMul,
+    .softmax = Softmax,
+    .silu_mul = Gate<Silu>,
+    .relu2_mul = Gate<Relu2>,
+    .gelu_mul = Gate<Gelu>,
     .add = Add,
+    .add_scaled = AddScaled,
     .softplus = SoftplusClamped,
     .conv1d_silu = Conv1dSilu,
     .selective_scan = SelectiveScan,
     .ssd_scan = SsdScan,
+    .ssd_scan_16 = SsdScan16,
     .mamba3_rotate = Mamba3Rotate,
     .mamba3_scan = Mamba3Scan,
     .mimo_gate = MimoGate,

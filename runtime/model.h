@@ -44,9 +44,11 @@ class Model {
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
 
   // Recurrent state of one stream, in floats of all blocks together.
-  size_t StateFloats() const;
+  size_t StateFloats(StateType type = StateType::kF32) const;
   // Keys and values of one stream, for a look back of `context` tokens; 0: no attention layers.
   size_t KvBytes(size_t context) const;
+  // What each token of the context adds to that.
+  size_t KvBytesPerToken() const { return (KvBytes(2 * kLanes) - KvBytes(kLanes)) / kLanes; }
   bool ReadsEmbedding() const;
   // Bytes of weights that one token reads (of an embedding that is not the head, no more than a
   // row: not counted).

@@ -14,10 +14,12 @@
 
 namespace adder {
 
-// Mamba-1 mixer (Gu and Dao, arXiv:2312.00752). Falcon-Mamba adds weightless RMS norms on dt, B, C.
+// Mamba-1 mixer (Gu and Dao, arXiv:2312.00752). Falcon-Mamba adds weightless RMS norms on dt, B, C,
+// Jamba adds ones with weights.
 struct Mamba1Config {
   uint32_t d_inner = 0, d_state = 0, d_conv = 0, dt_rank = 0;
   float bcdt_norm_eps = 0.0f;  // 0: no norms on dt, B and C
+  bool bcdt_norm_weights = false;
 };
 
 // How a Mamba-2 mixer combines y, the gate z and its norm.

@@ -34,7 +34,7 @@ struct Session::Layout {
     const size_t stride = RoundUp(model.config().d_model, kLanes);
     Layout layout = {};
     layout.session = arena->Take<Session>(1);
-    layout.state = arena->Take<float>(model.StateFloats());
+    layout.state = arena->Take<float>(model.StateFloats(options.state_type));
     layout.kv = arena->Take<uint8_t>(model.KvBytes(options.context));
     layout.hidden = arena->Take<float>(tile * stride);
     if (model.ReadsEmbedding()) layout.embedding = arena->Take<float>(tile * stride);
@@ -62,6 +62,11 @@ Result<size_t> Session::Bytes(const Model& model, const SessionOptions& options)
     return Error(Code::kInvalidArgument, "context is %" PRIu32 ", expected 1 to %" PRIu32,
                  options.context, kMaxContext);
   }
+  if (options.state_type != StateType::kF32 &&
+      model.StateFloats(options.state_type) == model.StateFloats()) {
+    return Error(Code::kUnsupported, "a 16-bit state needs Mamba-2 layers, this %s model has none",
+                 model.config().family.c_str());
+  }
   Arena measure;
   Layout::Carve(&measure, model, options);
   return measure.used();
@@ -82,6 +87,8 @@ Result<Session*> Session::Place(const Model& model, const SessionOptions& option
   Session* session = new (layout.session) Session(model, std::move(team));
   session->tile_ = options.tile;
   session->stride_ = RoundUp(model.config().d_model, kLanes);
+  session->state_type_ = options.state_type;
+  session->state_floats_ = model.StateFloats(options.state_type);
   session->context_ = options.context;
   const bool limited = model.KvBytes(1) > 0 && options.when_full == ContextPolicy::kStop;
   session->limit_ = limited ? options.context : std::numeric_limits<uint64_t>::max();
@@ -98,7 +105,7 @@ Result<Session*> Session::Place(const Model& model, const SessionOptions& option
 }
 
 void Session::Reset() {
-  std::memset(state_, 0, model_->StateFloats() * sizeof(float));
+  std::memset(state_, 0, state_floats_ * sizeof(float));
   // Embedding look-ups write d_model values; the padding behind them stays 0 for ever.
   std::memset(hidden_, 0, tile_ * stride_ * sizeof(float));
   position_ = 0;
@@ -110,7 +117,7 @@ std::span<const float> Session::logits() const {
 }
 
 Status Session::CheckTokens(std::span<const int32_t> tokens) const {
-  if (tokens.size() > limit_ - position_) {
+  if (tokens.size() > room()) {
     return Error(Code::kContextFull,
                  "the context holds %" PRIu64 " tokens, %" PRIu64 " of them used: no room for %zu",
                  limit_, position_, tokens.size());
@@ -169,10 +176,11 @@ void Session::FeedTile(std::span<const int32_t> tokens, size_t first_token, bool
                    .embedding = embedding_,
                    .stride = stride_,
                    .state = state,
+                   .state_type = state_type_,
                    .kv = kv,
                    .context = context_,
                    .scratch = scratch_});
-    state += block.StateFloats();
+    state += block.StateFloats(state_type_);
     kv += block.KvBytes(context_);
     if (observer != nullptr) observer->OnHidden(i, first_token, tokens.size(), hidden_, stride_);
   }

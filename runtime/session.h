@@ -32,6 +32,8 @@ struct SessionOptions {
   // memory. Models without such layers have no limit and ignore both.
   uint32_t context = 4096;
   ContextPolicy when_full = ContextPolicy::kStop;
+  // kInt16 is refused by models without Mamba-2 layers: they would gain nothing.
+  StateType state_type = StateType::kF32;
 };
 inline constexpr uint32_t kMaxThreads = 256;
 inline constexpr uint32_t kMaxTile = 4096;
@@ -69,7 +71,8 @@ class Session {
 
   // [vocab_rows] behind the last token fed; empty before the first.
   std::span<const float> logits() const;
-  uint64_t position() const { return position_; }  // tokens fed since the start
+  uint64_t position() const { return position_; }       // tokens fed since the start
+  uint64_t room() const { return limit_ - position_; }  // tokens that may be fed
   const Model& model() const { return *model_; }
   size_t threads() const { return team_.workers(); }  // that really run
   // Adds up the times of operations from now on; nullptr: no more. Times are those of the calling
@@ -103,6 +106,8 @@ class Session {
   Telemetry* telemetry_ = nullptr;
   size_t tile_ = 0;
   size_t stride_ = 0;  // of hidden, floats
+  StateType state_type_ = StateType::kF32;
+  size_t state_floats_ = 0;
   size_t context_ = 0;
   uint64_t limit_ = 0;  // tokens that may be fed
   float* state_ = nullptr;

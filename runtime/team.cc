@@ -37,6 +37,14 @@ void Worker::Quantize(Range tokens, Activations* activations) const {
   for (size_t t = tokens.begin; t < tokens.end; ++t) activations->QuantizeRow(kernels_, t);
 }
 
+void Worker::QuantizeGroups(Range groups, size_t tokens, Activations* activations) const {
+  if (!activations->quantizing()) return;
+  const OpTimer timer(telemetry_, Op::kQuantize, 0, tokens * groups.size() * kGroup * 2);
+  for (size_t t = 0; t < tokens; ++t) {
+    activations->QuantizeGroups(kernels_, t, groups.begin, groups.end);
+  }
+}
+
 void Worker::Linear(const adder::Linear& linear, Range row_blocks, const Activations& x,
                     size_t tokens, float* y, size_t y_stride) const {
   if (row_blocks.size() == 0) return;
@@ -59,11 +67,46 @@ void Worker::LinearAdd(const adder::Linear& linear, Range row_blocks, const Acti
   }
 }
 
+void Worker::StoreTokens(Range tokens, const AttentionArgs& args) const {
+  const OpTimer timer(telemetry_, Op::kAttention, tokens.size() * args.kv_channels() * 4,
+                      tokens.size() * (args.n_heads + args.n_kv_heads) * args.rotary_dim * 3);
+  for (size_t t = tokens.begin; t < tokens.end; ++t) StoreToken(args, t);
+}
+
+void Worker::Attend(Range heads, const AttentionArgs& args) const {
+  const size_t seen = args.SeenTokens();
+  const OpTimer timer(telemetry_, Op::kAttention,
+                      heads.size() * args.n_kv_heads * seen * args.head_dim * 4 / args.n_heads,
+                      args.tokens * heads.size() * seen * args.head_dim * 4);
+  adder::Attend(kernels_, heads.begin, heads.end, args);
+}
+
 void Worker::SiluMul(Range tokens, const float* z, float* y, size_t channels) const {
   const OpTimer timer(telemetry_, Op::kGate, 0, tokens.size() * channels * 2);
   for (size_t t = tokens.begin; t < tokens.end; ++t) {
     kernels_.silu_mul(z + t * channels, channels, y + t * channels);
   }
+}
+
+void Worker::Gate(Activation activation, Range blocks, size_t tokens, const float* z, float* y,
+                  size_t stride) const {
+  const size_t first = blocks.begin * kLanes;
+  const size_t n = blocks.size() * kLanes;
+  const OpTimer timer(telemetry_, Op::kGate, 0, tokens * n * 2);
+  const auto gate = activation == Activation::kSilu    ? kernels_.silu_mul
+                    : activation == Activation::kRelu2 ? kernels_.relu2_mul
+                                                       : kernels_.gelu_mul;
+  for (size_t t = 0; t < tokens; ++t) {
+    const size_t at = t * stride + first;
+    gate(z != nullptr ? z + at : nullptr, n, y + at);
+  }
+}
+
+void Worker::AddScaled(Range blocks, const float* x, float scale, float* y) const {
+  const size_t first = blocks.begin * kLanes;
+  const size_t n = blocks.size() * kLanes;
+  const OpTimer timer(telemetry_, Op::kAdd, 0, 2 * n);
+  kernels_.add_scaled(x + first, scale, n, y + first);
 }
 
 void Worker::Softplus(Range blocks, size_t tokens, const float* bias, float lo, float hi, float* x,
@@ -102,13 +145,14 @@ void Worker::SelectiveScan(Range blocks, SelectiveScanArgs args) const {
   kernels_.selective_scan(&args);
 }
 
-void Worker::SsdScan(Range heads, SsdScanArgs args) const {
+void Worker::SsdScan(Range heads, SsdScanArgs args, bool bits16) const {
   const size_t n = heads.size() * args.head_blocks * kLanes;
-  const OpTimer timer(telemetry_, Op::kScan, 2 * n * args.d_state * kFloat,
+  const size_t width = bits16 ? sizeof(int16_t) : sizeof(float);
+  const OpTimer timer(telemetry_, Op::kScan, 2 * n * args.d_state * width,
                       args.tokens * n * args.d_state * 5);
   args.head_begin = heads.begin;
   args.head_end = heads.end;
-  kernels_.ssd_scan(&args);
+  (bits16 ? kernels_.ssd_scan_16 : kernels_.ssd_scan)(&args);
 }
 
 void Worker::Mamba3Rotate(Range heads, Mamba3RotateArgs args) const {

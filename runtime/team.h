@@ -14,8 +14,10 @@
 #include <cstdint>
 #include <memory>
 
+#include "runtime/attention.h"
 #include "runtime/kernels.h"
 #include "runtime/linear.h"
+#include "runtime/model_config.h"
 #include "runtime/status.h"
 #include "runtime/telemetry.h"
 
@@ -39,14 +41,25 @@ class Worker {
                float count, float eps, float* y, size_t y_stride) const;
   // Quantizes rows of activations, if any of their readers wants that.
   void Quantize(Range tokens, Activations* activations) const;
+  // The same for a range of groups of columns, of rows 0 .. tokens - 1.
+  void QuantizeGroups(Range groups, size_t tokens, Activations* activations) const;
   // y [tokens][y_stride] = W x + bias for a range of row blocks.
   void Linear(const adder::Linear& linear, Range row_blocks, const Activations& x, size_t tokens,
               float* y, size_t y_stride) const;
   // The same, added to y; `scratch` is another [tokens][y_stride].
   void LinearAdd(const adder::Linear& linear, Range row_blocks, const Activations& x, size_t tokens,
                  float* scratch, float* y, size_t y_stride) const;
+  // Rotates the tokens' queries and keys and stores keys and values (runtime/attention.h).
+  void StoreTokens(Range tokens, const AttentionArgs& args) const;
+  // The weighted sums of values for a range of query heads.
+  void Attend(Range heads, const AttentionArgs& args) const;
   // y *= silu(z), channels padded to kLanes.
   void SiluMul(Range tokens, const float* z, float* y, size_t channels) const;
+  // y *= activation(z), or y = activation(y) where z is nullptr, for a range of channel blocks.
+  void Gate(Activation activation, Range blocks, size_t tokens, const float* z, float* y,
+            size_t stride) const;
+  // y += scale * x, for a range of channel blocks of one row.
+  void AddScaled(Range blocks, const float* x, float scale, float* y) const;
   // x = clamp(softplus(x + bias)) for a range of channel blocks.
   void Softplus(Range blocks, size_t tokens, const float* bias, float lo, float hi, float* x,
                 size_t stride) const;
@@ -55,8 +68,8 @@ class Worker {
                   size_t tokens, size_t stride, float* state, float* x) const;
   // Kernels::selective_scan for a range of the channel blocks of `args`.
   void SelectiveScan(Range blocks, SelectiveScanArgs args) const;
-  // Kernels::ssd_scan for a range of heads.
-  void SsdScan(Range heads, SsdScanArgs args) const;
+  // Kernels::ssd_scan, or ssd_scan_16, for a range of heads.
+  void SsdScan(Range heads, SsdScanArgs args, bool bits16) const;
   // Kernels::mamba3_rotate and mamba3_scan for a range of heads.
   void Mamba3Rotate(Range heads, Mamba3RotateArgs args) const;
   void Mamba3Scan(Range heads, Mamba3ScanArgs args) const;

@@ -24,7 +24,7 @@ RUNTIME_LAYERS = (
     ("mapped_file", "arena", "telemetry", "kernels", "kernels_*", "sampler",
      "utf8", "unicode", "regex", "byte_chars", "text_steps", "added_tokens", "bpe", "text_stream",
      "tokenizer", "tokenizer_*"),
-    ("model_file", "model_config", "metadata_json", "layer_config", "linear", "dense_xnnpack"),
+    ("model_file", "model_config", "metadata_json", "layer_config", "linear", "attention", "dense_xnnpack"),
     ("team",),
     ("tensor_binder",),
     ("block", "blocks/*"),
@@ -43,7 +43,7 @@ CONVERTER = ["converter/*", "quant/*", "runtime/status.h", "runtime/mapped_file.
              "runtime/text_steps.h", "runtime/utf8.h", "runtime/unicode.h", "runtime/regex.h",
              "runtime/rapidjson.h"]
 MODEL = ["runtime/model.h", "runtime/session.h", "runtime/session_*.h"]
-RUNS_MODELS = ["converter/golden_check.*"]  # the files of the converter that run a model
+RUNS_MODELS = ["converter/golden_check.*", "converter/evaluation.*"]  # the files of the converter that run a model
 ENGINE = ["runtime/model.h", "runtime/session*.h", "runtime/generate.h",
           "runtime/kernels_dispatch.h"]
 PROJECT = {

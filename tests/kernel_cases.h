@@ -279,6 +279,22 @@ inline Outputs RunRmsNorm(const Kernels& kernels, const Inputs& inputs, size_t n
   return outputs;
 }
 
+inline Outputs RunSoftmax(const Kernels& kernels, const Inputs& inputs, size_t n, float before) {
+  Source source(inputs);
+  GuardedBuffer<float> x(n, inputs.guard), results(2, inputs.guard, alignof(float));
+  FillFloats(&source, &x);
+  for (float& v : x) {
+    if (source.Below(9) == 0) v = -std::numeric_limits<float>::infinity();  // masked
+    if (inputs.fill == Fill::kNormal) v *= 40.0f;  // so that the exponential meets its end
+  }
+  results[0] = before;
+  results[1] = kernels.softmax(x.data(), n, &results[0]);
+  Outputs outputs;
+  outputs.Append(x);
+  outputs.Append(results);
+  return outputs;
+}
+
 // silu_mul, add and softplus.
 inline Outputs RunElementwise(const Kernels& kernels, const Inputs& inputs, size_t n) {
   Source source(inputs);
@@ -301,6 +317,39 @@ inline Outputs RunElementwise(const Kernels& kernels, const Inputs& inputs, size
   outputs.Append(gated);
   outputs.Append(sum);
   outputs.Append(step);
+  return outputs;
+}
+
+// The gates, with and without a factor, and add_scaled.
+inline Outputs RunGates(const Kernels& kernels, const Inputs& inputs, size_t n) {
+  Source source(inputs);
+  GuardedBuffer<float> x(n, inputs.guard), fresh(n, inputs.guard);
+  FillFloats(&source, &x);
+  FillFloats(&source, &fresh);
+  if (inputs.fill == Fill::kEdges) {
+    // Where gelu clamps its argument, and where its exponential becomes 0.
+    const float zero = std::sqrt(-2 * kExpMin);
+    for (size_t i = 0; i < n; i += 3) {
+      const float edge = std::copysign(i % 2 == 0 ? kGeluMax : zero, x[i]);
+      x[i] = std::nextafter(edge, source.Below(2) == 0 ? 0.0f : 2 * edge);
+    }
+  } else {
+    for (float& v : x) v *= 8.0f;  // so that the exponentials meet their ends
+  }
+  x.MakeReadOnly();
+  fresh.MakeReadOnly();
+  Outputs outputs;
+  const auto run = [&](const float* from, auto slot) {
+    GuardedBuffer<float> y(n, inputs.guard);
+    std::copy(from, from + n, y.data());
+    slot(y.data());
+    outputs.Append(y);
+  };
+  for (const auto gate : {kernels.silu_mul, kernels.relu2_mul, kernels.gelu_mul}) {
+    run(fresh.data(), [&](float* y) { gate(x.data(), n, y); });
+    run(x.data(), [&](float* y) { gate(nullptr, n, y); });
+  }
+  run(fresh.data(), [&](float* y) { kernels.add_scaled(x.data(), source.Float(), n, y); });
   return outputs;
 }
 
@@ -404,11 +453,62 @@ inline Outputs RunSsdScan(const Kernels& kernels, const Inputs& inputs, const Ss
                             .c = c.data(),
                             .a = a.data(),
                             .d = d.data(),
-                            .state = state.data()};
+                            .state = state.data(),
+                            .values = nullptr,
+                            .limits = nullptr};
   kernels.ssd_scan(&args);
   Outputs outputs;
   outputs.Append(x);
   outputs.Append(state);
+  return outputs;
+}
+
+// State in 16 bits.
+inline Outputs RunSsdScan16(const Kernels& kernels, const Inputs& inputs, const SsdShape& shape) {
+  Source source(inputs);
+  const size_t channels = shape.heads * shape.head_blocks * kLanes;
+  const size_t groups = (shape.heads - 1) / shape.heads_per_group + 1;
+  const size_t stride = channels + shape.gap;
+  const size_t dt_stride = RoundUp(shape.heads, kLanes) + shape.gap;
+  const size_t bc_stride = RoundUp(groups * shape.d_state, kLanes) + shape.gap;
+  const size_t last_bc = (shape.tokens - 1) * bc_stride + groups * shape.d_state;
+  GuardedBuffer<float> x(stride * shape.tokens, inputs.guard);
+  GuardedBuffer<float> dt((shape.tokens - 1) * dt_stride + shape.heads, inputs.guard,
+                          sizeof(float));
+  GuardedBuffer<float> b(last_bc, inputs.guard, alignof(float));
+  GuardedBuffer<float> c(last_bc, inputs.guard, alignof(float));
+  GuardedBuffer<float> a(shape.heads, inputs.guard, alignof(float)), d(channels, inputs.guard);
+  GuardedBuffer<int16_t> values(channels * shape.d_state, inputs.guard);
+  GuardedBuffer<float> limits(channels, inputs.guard);
+  for (auto* buffer : {&x, &dt, &b, &c, &a, &d, &limits}) FillFloats(&source, buffer);
+  for (float& v : dt) v = std::fabs(v);
+  for (float& v : a) v *= -8.0f * (inputs.fill == Fill::kEdges ? 1.0f : std::copysign(1.0f, v));
+  for (float& v : limits) v = std::fabs(v);  // no value is beyond the limit
+  for (int16_t& v : values) v = static_cast<int16_t>(static_cast<int>(source.Below(65535)) - 32767);
+  for (auto* buffer : {&dt, &b, &c, &a, &d}) buffer->MakeReadOnly();
+  const SsdScanArgs args = {.tokens = shape.tokens,
+                            .head_begin = shape.head_begin,
+                            .head_end = shape.head_end,
+                            .head_blocks = shape.head_blocks,
+                            .d_state = shape.d_state,
+                            .heads_per_group = shape.heads_per_group,
+                            .stride = stride,
+                            .dt_stride = dt_stride,
+                            .bc_stride = bc_stride,
+                            .x = x.data(),
+                            .dt = dt.data(),
+                            .b = b.data(),
+                            .c = c.data(),
+                            .a = a.data(),
+                            .d = d.data(),
+                            .state = nullptr,
+                            .values = values.data(),
+                            .limits = limits.data()};
+  kernels.ssd_scan_16(&args);
+  Outputs outputs;
+  outputs.Append(x);
+  outputs.Append(values);
+  outputs.Append(limits);
   return outputs;
 }
 

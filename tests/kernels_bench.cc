@@ -19,6 +19,7 @@
 #include <immintrin.h>
 #endif
 
+#include "cli/peaks.h"
 #include "runtime/kernels_dispatch.h"
 
 namespace adder {
@@ -85,34 +86,10 @@ void BM_Read(benchmark::State& state, void (*read)(const uint64_t*)) {
 BENCHMARK_CAPTURE(BM_Read, 1_stream, Read<1>)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(BM_Read, 4_streams, Read<4>)->Unit(benchmark::kMillisecond);
 
-#if defined(ADDER_KERNELS_X86)
-// Twelve chains of one instruction, more than its latency times its ports, from registers alone.
-// In assembly, as compilers keep such arrays in memory.
-constexpr size_t kChains = 12, kSteps = 4096;
-
-#define ADDER_CHAIN(op, r, i) op " %%" r "15, %%" r "15, %%" r i "\n\t"
-#define ADDER_CHAINS(op, r)                                                                        \
-  for (size_t i = 0; i < kSteps; ++i) {                                                            \
-    asm volatile(ADDER_CHAIN(op, r, "0") ADDER_CHAIN(op, r, "1") ADDER_CHAIN(op, r, "2")           \
-                     ADDER_CHAIN(op, r, "3") ADDER_CHAIN(op, r, "4") ADDER_CHAIN(op, r, "5")       \
-                         ADDER_CHAIN(op, r, "6") ADDER_CHAIN(op, r, "7") ADDER_CHAIN(op, r, "8")   \
-                             ADDER_CHAIN(op, r, "9") ADDER_CHAIN(op, r, "10")                      \
-                                 ADDER_CHAIN(op, r, "11")                                          \
-                 :                                                                                 \
-                 :                                                                                 \
-                 : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", \
-                   "xmm10", "xmm11");                                                              \
-  }
-
-void Dot512() { ADDER_CHAINS("vpdpbusd", "zmm") }
-void Dot256() { ADDER_CHAINS("%{vex%} vpdpbusd", "ymm") }
-void Fma512() { ADDER_CHAINS("vfmadd231ps", "zmm") }
-
-void Peak(benchmark::State& state, void (*loop)(), size_t macs) {
-  for (auto _ : state) loop();
-  CountOperations(state, "MAC", kChains * kSteps * macs);
+void Peak(benchmark::State& state, const cli::PeakLoop& loop) {
+  for (auto _ : state) loop.run();
+  CountOperations(state, "MAC", static_cast<size_t>(loop.multiply_adds));
 }
-#endif
 
 // A quantized matmul of [kRows, kCols]. One token: successive calls read successive matrices of
 // the region, each with its scales as in a model file. More: one matrix again and again.
@@ -191,7 +168,7 @@ void Renew(const Array<float>& from, const Array<float>& to, size_t count) {
   std::memcpy(to.get(), from.get(), count * sizeof(float));
 }
 
-// Rows of n floats: quantize_row, rms_norm, silu_mul, softplus, conv1d_silu.
+// Rows of n floats: the slots that work on one row.
 void Rows(benchmark::State& state, const Kernels& kernels, const std::string& slot) {
   constexpr size_t kN = 5120, kTaps = 4;
   const auto x = Numbers(kN, -2, 2), y = Numbers(kN, -1, 1), weights = Numbers(kN * kTaps, -1, 1);
@@ -208,6 +185,12 @@ void Rows(benchmark::State& state, const Kernels& kernels, const std::string& sl
       kernels.rms_norm(x.get(), weights.get(), kN, kN, 1e-5f, y.get());
     } else if (slot == "silu_mul") {
       kernels.silu_mul(x.get(), kN, y.get());
+    } else if (slot == "relu2_mul") {
+      kernels.relu2_mul(x.get(), kN, y.get());
+    } else if (slot == "gelu_mul") {
+      kernels.gelu_mul(x.get(), kN, y.get());
+    } else if (slot == "add_scaled") {
+      kernels.add_scaled(x.get(), 0.5f, kN, y.get());
     } else if (slot == "softplus") {
       kernels.softplus(weights.get(), kN, 0.0f, INFINITY, y.get());
     } else {
@@ -276,7 +259,8 @@ struct SsdInputs {
         c(Numbers(tokens * kSsdStates, -1, 1)),
         a(Numbers(kHeads, -16, -1)),
         d(Numbers(kChannels, -1, 1)),
-        state(Numbers(layers * kChannels * kSsdStates, -1, 1)) {}
+        state(Numbers(layers * kChannels * kSsdStates, -1, 1)),
+        limits(Numbers(kChannels, 1, 2)) {}
   SsdScanArgs Args(size_t tokens) const {
     return {.tokens = tokens,
             .head_begin = 0,
@@ -293,14 +277,16 @@ struct SsdInputs {
             .c = c.get(),
             .a = a.get(),
             .d = d.get(),
-            .state = state.get()};
+            .state = state.get(),
+            .values = reinterpret_cast<int16_t*>(state.get()),
+            .limits = limits.get()};
   }
-  Array<float> x, fresh, dt, b, c, a, d, state;
+  Array<float> x, fresh, dt, b, c, a, d, state, limits;
 };
 
 // Decode: successive calls read and write the states of successive layers, more than any cache
 // holds. Prefill: one layer again and again.
-void Ssd(benchmark::State& state, const Kernels& kernels, size_t tokens) {
+void Ssd(benchmark::State& state, const Kernels& kernels, size_t tokens, bool bits16) {
   const size_t layers = tokens == 1 ? 64 : 1;
   const SsdInputs in(tokens, layers);
   SsdScanArgs args = in.Args(tokens);
@@ -308,11 +294,12 @@ void Ssd(benchmark::State& state, const Kernels& kernels, size_t tokens) {
   for (auto _ : state) {
     Renew(in.fresh, in.x, tokens * kChannels);
     args.state = in.state.get() + next * kChannels * kSsdStates;
+    args.values = reinterpret_cast<int16_t*>(args.state);
     next = (next + 1) % layers;
-    kernels.ssd_scan(&args);
+    (bits16 ? kernels.ssd_scan_16 : kernels.ssd_scan)(&args);
     benchmark::ClobberMemory();
   }
-  CountBytes(state, 2 * sizeof(float) * kChannels * kSsdStates);
+  CountBytes(state, 2 * (bits16 ? sizeof(int16_t) : sizeof(float)) * kChannels * kSsdStates);
   CountOperations(state, "token_heads", tokens * kHeads);
 }
 
@@ -352,15 +339,18 @@ void SsdStreamed(benchmark::State& state) {
 
 const bool kRegistered = [] {
   const uint32_t features = DetectCpuFeatures();
+  for (const cli::PeakLoop& loop : cli::PeakLoops()) {
+    if (!SelectKernels(features, loop.isa).ok()) continue;
+    const std::string name = std::string("peak/") + loop.isa + "/" + loop.instruction;
+    benchmark::RegisterBenchmark(name.c_str(), [loop](benchmark::State& s) {
+      Peak(s, loop);
+    })->Unit(benchmark::kMicrosecond);
+  }
 #if defined(ADDER_KERNELS_X86)
-  const auto row = [&](uint32_t required, const char* name, auto run) {
-    if ((required & ~features) != 0) return;
-    benchmark::RegisterBenchmark(name, run)->Unit(benchmark::kMicrosecond);
-  };
-  row(kCpuAvx512Vnni, "peak/vpdpbusd_zmm", [](benchmark::State& s) { Peak(s, Dot512, 64); });
-  row(kCpuAvxVnni, "peak/vpdpbusd_ymm", [](benchmark::State& s) { Peak(s, Dot256, 32); });
-  row(kCpuAvx512, "peak/fma_zmm", [](benchmark::State& s) { Peak(s, Fma512, 16); });
-  row(kCpuAvx512, "streamed/ssd_scan_zmm", SsdStreamed);
+  if ((features & kCpuAvx512) != 0) {
+    benchmark::RegisterBenchmark("streamed/ssd_scan_zmm", SsdStreamed)
+        ->Unit(benchmark::kMicrosecond);
+  }
 #endif
   for (const Kernels* table : CompiledKernels()) {
     if ((table->required & ~features) != 0) continue;
@@ -380,9 +370,11 @@ const bool kRegistered = [] {
             [=](benchmark::State& s) { Float(s, kernels, type, tokens); });
       }
       add("selective_scan" + suffix, [=](benchmark::State& s) { Scan(s, kernels, tokens); });
-      add("ssd_scan" + suffix, [=](benchmark::State& s) { Ssd(s, kernels, tokens); });
+      add("ssd_scan" + suffix, [=](benchmark::State& s) { Ssd(s, kernels, tokens, false); });
+      add("ssd_scan_16" + suffix, [=](benchmark::State& s) { Ssd(s, kernels, tokens, true); });
     }
-    for (const char* slot : {"quantize_row", "rms_norm", "silu_mul", "softplus", "conv1d_silu"}) {
+    for (const char* slot : {"quantize_row", "rms_norm", "silu_mul", "relu2_mul", "gelu_mul",
+                             "add_scaled", "softplus", "conv1d_silu"}) {
       add(slot, [=](benchmark::State& s) { Rows(s, kernels, slot); });
     }
   }

@@ -106,10 +106,26 @@ TEST_P(KernelsParity, RmsNorm) {
   }
 }
 
+TEST_P(KernelsParity, Softmax) {
+  for (const size_t n : Sizes{16, 32, 48, 256, 1040}) {
+    for (const float before : {-std::numeric_limits<float>::infinity(), -0.0f, 1.5f, 1e30f}) {
+      SCOPED_TRACE(testing::Message() << n << " scores after " << before);
+      CompareFills([&](const Kernels& k, const Inputs& s) { return RunSoftmax(k, s, n, before); });
+    }
+  }
+}
+
 TEST_P(KernelsParity, Elementwise) {
   for (const size_t n : Sizes{16, 32, 48, 4096}) {
     SCOPED_TRACE(n);
     CompareFills([&](const Kernels& k, const Inputs& s) { return RunElementwise(k, s, n); });
+  }
+}
+
+TEST_P(KernelsParity, Gates) {
+  for (const size_t n : Sizes{16, 32, 48, 4096}) {
+    SCOPED_TRACE(n);
+    CompareFills([&](const Kernels& k, const Inputs& s) { return RunGates(k, s, n); });
   }
 }
 
@@ -155,6 +171,7 @@ TEST_P(KernelsParity, SsdScan) {
                  << shape.tokens << " tokens, heads " << shape.head_begin << ".." << shape.head_end
                  << ", " << shape.head_blocks << " blocks, " << shape.d_state << " states");
     CompareFills([&](const Kernels& k, const Inputs& s) { return RunSsdScan(k, s, shape); });
+    CompareFills([&](const Kernels& k, const Inputs& s) { return RunSsdScan16(k, s, shape); });
   }
 }
 

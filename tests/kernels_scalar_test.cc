@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <string>
 
 #include "runtime/scalar_math.h"
 #include "tests/kernel_cases.h"
@@ -209,6 +210,35 @@ TEST(KernelsScalar, Elementwise) {
   }
 }
 
+TEST(KernelsScalar, GatesMultiplyOrReplace) {
+  constexpr size_t kN = 64;
+  Source source({});
+  const std::vector<float> z = Floats(&source, kN), y = Floats(&source, kN);
+  const auto gated = [&](auto gate, const float* factor) {
+    std::vector<float> out = y;
+    gate(factor, kN, out.data());
+    return out;
+  };
+  const auto relu2 = [](double x) { return x > 0 ? x * x : 0.0; };
+  const auto gelu = [](double x) { return 0.5 * x * std::erfc(-x * std::sqrt(0.5)); };
+  const auto silu_mul = gated(kernels.silu_mul, z.data()), silu = gated(kernels.silu_mul, nullptr);
+  const auto relu2_mul = gated(kernels.relu2_mul, z.data());
+  const auto relu2_only = gated(kernels.relu2_mul, nullptr);
+  const auto gelu_mul = gated(kernels.gelu_mul, z.data()),
+             gelu_only = gated(kernels.gelu_mul, nullptr);
+  std::vector<float> sum = y;
+  kernels.add_scaled(z.data(), 0.75f, kN, sum.data());
+  for (size_t i = 0; i < kN; ++i) {
+    EXPECT_NEAR(silu_mul[i], y[i] * Silu64(z[i]), 20 * kUnit);
+    EXPECT_NEAR(silu[i], Silu64(y[i]), 10 * kUnit);
+    EXPECT_NEAR(relu2_mul[i], y[i] * relu2(z[i]), 8 * kUnit);
+    EXPECT_NEAR(relu2_only[i], relu2(y[i]), 4 * kUnit);
+    EXPECT_NEAR(gelu_mul[i], y[i] * gelu(z[i]), 10 * kUnit);
+    EXPECT_NEAR(gelu_only[i], gelu(y[i]), 5 * kUnit);
+    EXPECT_EQ(sum[i], std::fmaf(0.75f, z[i], y[i]));
+  }
+}
+
 TEST(KernelsScalar, Conv1dSiluSeesTheInputsBeforeTheCall) {
   constexpr size_t kBlocks = 2, kTaps = 4, kTokens = 6, kChannels = kBlocks * kLanes;
   Source source({});
@@ -311,6 +341,35 @@ TEST(KernelsScalar, SelectiveScan) {
   }
 }
 
+TEST(KernelsScalar, SoftmaxInPartsGivesShares) {
+  constexpr size_t kScores = 5 * kLanes, kPart = 2 * kLanes;
+  Source source({});
+  std::vector<float> x = Floats(&source, kScores);
+  for (float& v : x) v *= 4;
+  for (const size_t masked : {size_t{0}, size_t{3}, kPart + 7}) {
+    x[masked] = -std::numeric_limits<float>::infinity();
+  }
+  double expected_sum = 0;
+  for (const float v : x) expected_sum += std::exp(double{v});
+
+  std::vector<float> y = x;
+  float largest = -std::numeric_limits<float>::infinity();
+  double sum = 0;
+  for (size_t begin = 0; begin < kScores; begin += kPart) {
+    const float before = largest;
+    const size_t n = std::min(kPart, kScores - begin);
+    const float part = kernels.softmax(&y[begin], n, &largest);
+    const double rescale = std::exp(double{before} - largest);
+    for (size_t i = 0; i < begin; ++i) y[i] = static_cast<float>(y[i] * rescale);
+    sum = sum * rescale + part;
+  }
+  EXPECT_EQ(largest, *std::max_element(x.begin(), x.end()));
+  for (size_t i = 0; i < kScores; ++i) {
+    const double share = std::exp(double{x[i]}) / expected_sum;
+    EXPECT_NEAR(y[i] / sum, share, 1e-6 * share);
+  }
+}
+
 TEST(KernelsScalar, SsdScanTouchesOnlyItsHeads) {
   constexpr size_t kHeads = 4, kHeadBlocks = 2, kStates = 6, kTokens = 5, kHeadsPerGroup = 2;
   constexpr size_t kHeadDim = kHeadBlocks * kLanes, kChannels = kHeads * kHeadDim;
@@ -325,9 +384,9 @@ TEST(KernelsScalar, SsdScanTouchesOnlyItsHeads) {
   const std::vector<float> d = Floats(&source, kChannels);
   const std::vector<float> old = Floats(&source, kChannels * kStates);
   std::vector<float> state = old, y = x;
-  const SsdScanArgs args = {kTokens,   1,        3,        kHeadBlocks, kStates,   kHeadsPerGroup,
-                            kChannels, kStride,  kStride,  y.data(),    dt.data(), b.data(),
-                            c.data(),  a.data(), d.data(), state.data()};
+  const SsdScanArgs args = {kTokens,   1,        3,        kHeadBlocks,  kStates,   kHeadsPerGroup,
+                            kChannels, kStride,  kStride,  y.data(),     dt.data(), b.data(),
+                            c.data(),  a.data(), d.data(), state.data(), nullptr,   nullptr};
   kernels.ssd_scan(&args);
   for (size_t channel = 0; channel < kChannels; ++channel) {
     const size_t head = channel / kHeadDim, group = head / kHeadsPerGroup;
@@ -356,33 +415,52 @@ TEST(KernelsScalar, SsdScanTouchesOnlyItsHeads) {
   }
 }
 
-// The outputs of every slot over seeded inputs: equal for gcc and clang, x86 and Arm, debug and
-// release, or the numeric contract is broken. Changes only with the contract itself.
-TEST(KernelsScalar, GoldenHash) {
+// XXH64 of the outputs of run(add, inputs) for every fill: equal for gcc and clang, x86 and Arm,
+// debug and release, or the numeric contract is broken. Changes only with the contract itself.
+template <typename Run>
+std::string HashOfFills(const Run& run) {
   XXH64_state_t* hash = XXH64_createState();
   XXH64_reset(hash, 0);
   const auto add = [&](const Outputs& outputs) {
     XXH64_update(hash, outputs.floats.data(), outputs.floats.size() * sizeof(uint32_t));
     XXH64_update(hash, outputs.ints.data(), outputs.ints.size() * sizeof(int32_t));
   };
-  for (const Fill fill : kAllFills) {
-    const Inputs inputs = {fill, 7};
-    add(RunQuantizeRow(kernels, inputs, 1000));
-    add(RunMatmulQ8(kernels, inputs, {3, 5 * kGroup, 3}));
-    add(RunMatmulQ4(kernels, inputs, {3, 5 * kGroup, 3}));
-    add(RunMatmulF16(kernels, inputs, {3, 77, 3}));
-    add(RunMatmulF32(kernels, inputs, {3, 77, 3}));
-    add(RunRmsNorm(kernels, inputs, 1001, true, false));
-    add(RunElementwise(kernels, inputs, 4096));
-    add(RunConv1dSilu(kernels, inputs, 3, 4, 9, 0));
-    add(RunSelectiveScan(kernels, inputs, {9, 3, 16}));
-    add(RunSsdScan(kernels, inputs, {9, 4, 0, 4, 2, 16, 2}));
-  }
+  for (const Fill fill : kAllFills) run(add, Inputs{fill, 7});
   const uint64_t digest = XXH64_digest(hash);
   XXH64_freeState(hash);
   char text[17];
   std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(digest));
-  EXPECT_STREQ(text, "6f36708873ea9c54");
+  return text;
+}
+
+TEST(KernelsScalar, GoldenHash) {
+  EXPECT_EQ(HashOfFills([](const auto& add, const Inputs& inputs) {
+              add(RunQuantizeRow(kernels, inputs, 1000));
+              add(RunMatmulQ8(kernels, inputs, {3, 5 * kGroup, 3}));
+              add(RunMatmulQ4(kernels, inputs, {3, 5 * kGroup, 3}));
+              add(RunMatmulF16(kernels, inputs, {3, 77, 3}));
+              add(RunMatmulF32(kernels, inputs, {3, 77, 3}));
+              add(RunRmsNorm(kernels, inputs, 1001, true, false));
+              add(RunElementwise(kernels, inputs, 4096));
+              add(RunConv1dSilu(kernels, inputs, 3, 4, 9, 0));
+              add(RunSelectiveScan(kernels, inputs, {9, 3, 16}));
+              add(RunSsdScan(kernels, inputs, {9, 4, 0, 4, 2, 16, 2}));
+            }),
+            "6f36708873ea9c54");
+}
+
+TEST(KernelsScalar, GoldenHashOfSoftmax) {
+  EXPECT_EQ(HashOfFills([](const auto& add, const Inputs& inputs) {
+              add(RunSoftmax(kernels, inputs, 256, 0.5f));
+            }),
+            "5425f7a5b3d98e13");
+}
+
+TEST(KernelsScalar, GoldenHashOfGates) {
+  EXPECT_EQ(HashOfFills([](const auto& add, const Inputs& inputs) {
+              add(RunGates(kernels, inputs, 4096));
+            }),
+            "e77c7b07c44460f5");
 }
 
 }  // namespace

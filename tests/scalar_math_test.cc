@@ -30,6 +30,7 @@ double LargestError(float (*f)(float), double (*reference)(double), float low, f
 
 double TrueSilu(double x) { return x / (1 + std::exp(-x)); }
 double TrueSoftplus(double x) { return std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x))); }
+double TrueGelu(double x) { return 0.5 * x * std::erfc(-x * std::sqrt(0.5)); }
 double TrueExp2(double x) { return std::exp2(x); }
 double TrueExp(double x) { return std::exp(x); }
 double TrueSigmoid(double x) { return 1 / (1 + std::exp(-x)); }
@@ -47,7 +48,12 @@ void ExpectErrors(uint64_t step) {
   const double sine = LargestError(SinTurns, TrueSinTurns, -0.25f, 0.25f, step);
   printf("largest relative errors: exp2 %.3g, exp %.3g, silu %.3g, softplus %.3g, ", exp2, exp,
          silu, softplus);
-  printf("sigmoid %.3g, tanh %.3g, sine %.3g\n", sigmoid, tanh, sine);
+  printf("sigmoid %.3g, tanh %.3g, sine %.3g, ", sigmoid, tanh, sine);
+  const double gelu = LargestError(Gelu, TrueGelu, -5.0f, FLT_MAX, step);
+  const double gelu_tail = LargestError(Gelu, TrueGelu, -13.0f, -5.0f, step);
+  printf("gelu %.3g, below -5 %.3g\n", gelu, gelu_tail);
+  EXPECT_LE(gelu, 1e-6);
+  EXPECT_LE(gelu_tail, 1e-4);
   EXPECT_LE(exp2, 2e-7);
   EXPECT_LE(exp, 2e-7);
   EXPECT_LE(silu, 4e-7);
@@ -81,8 +87,9 @@ TEST(ScalarMath, NaNStaysNaNWhateverItsPayload) {
     for (const uint32_t sign : {0u, 0x80000000u}) {
       const float x = std::bit_cast<float>(sign | 0x7f800000u | payload);
       EXPECT_TRUE(std::isnan(Exp2(x)) && std::isnan(Exp(x)) && std::isnan(Silu(x)) &&
-                  std::isnan(Softplus(x)) && std::isnan(Sigmoid(x)) && std::isnan(Tanh(x)) &&
-                  std::isnan(SinTurns(x)) && std::isnan(CosTurns(x)))
+                  std::isnan(Softplus(x)) && std::isnan(Relu2(x)) && std::isnan(Gelu(x)) &&
+                  std::isnan(Sigmoid(x)) && std::isnan(Tanh(x)) && std::isnan(SinTurns(x)) &&
+                  std::isnan(CosTurns(x)))
           << payload;
     }
   }
@@ -110,6 +117,66 @@ TEST(ScalarMath, SiluAndSoftplusAtTheirEnds) {
   EXPECT_EQ(Softplus(-100.0f), 0.0f);
   EXPECT_EQ(Softplus(-kInfinity), 0.0f);
   EXPECT_NEAR(Softplus(0.0f), std::log(2.0), 1e-7);
+}
+
+TEST(ScalarMath, SineAndCosineOfPositionsTimesFrequencies) {
+  double largest = 0;
+  const auto compare = [&](double angle) {
+    const SinCos actual = SineAndCosine(angle);
+    largest = std::fmax(largest, std::fabs(actual.sin - std::sin(angle)));
+    largest = std::fmax(largest, std::fabs(actual.cos - std::cos(angle)));
+  };
+  for (int i = -4000; i <= 4000; ++i) {
+    compare(i * 1e-3);
+    compare(i * std::acos(-1.0) / 4);  // the ends of the series
+  }
+  for (uint32_t position = 1; position <= 1u << 24; position += 1 + position / 500) {
+    for (const double theta : {1e4, 1e11}) {
+      for (int i = 0; i < 64; i += 3) {
+        compare(static_cast<double>(position) *
+                double{static_cast<float>(std::pow(theta, -i / 64.0))});
+      }
+    }
+  }
+  printf("largest error of sine and cosine: %.3g\n", largest);
+  EXPECT_LE(largest, 1e-12);
+  EXPECT_GT(largest, 0);
+  for (const double huge : {0x1p40, -0x1p60, 1e300}) {  // no meaning, but no fault
+    (void)SineAndCosine(huge);
+  }
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_TRUE(std::isnan(SineAndCosine(infinity).sin));
+  EXPECT_TRUE(std::isnan(SineAndCosine(std::nan("")).cos));
+}
+
+TEST(ScalarMath, GeluOverItsArgumentHasASmallAbsoluteError) {
+  double largest = 0;
+  for (uint32_t bits = 0x01000000u; bits < 0x42000000u; bits += 97) {  // 2^-125 to 32
+    for (const float sign : {1.0f, -1.0f}) {
+      const float x = sign * std::bit_cast<float>(bits);
+      const double error = std::fabs(Gelu(x) - TrueGelu(x)) / std::fabs(x);
+      if (!(error <= largest)) largest = error;
+    }
+  }
+  printf("gelu: largest error %.3g |x|\n", largest);
+  EXPECT_LE(largest, 2e-7);
+  EXPECT_GT(largest, 1e-8);
+}
+
+TEST(ScalarMath, GeluAndRelu2AtTheirEnds) {
+  EXPECT_EQ(Gelu(0.0f), 0.0f);
+  EXPECT_EQ(Gelu(-0.0f), 0.0f);
+  EXPECT_EQ(Gelu(14.5f), 14.5f);
+  EXPECT_EQ(Gelu(1e30f), 1e30f);
+  EXPECT_EQ(Gelu(kInfinity), kInfinity);
+  EXPECT_EQ(Gelu(-14.0f), 0.0f);
+  EXPECT_EQ(Gelu(-FLT_MAX), 0.0f);
+  EXPECT_EQ(Gelu(-kInfinity), 0.0f);
+  EXPECT_EQ(Relu2(-3.0f), 0.0f);
+  EXPECT_EQ(Relu2(-kInfinity), 0.0f);
+  EXPECT_EQ(Relu2(-0.0f), 0.0f);
+  EXPECT_EQ(Relu2(1.5f), 2.25f);
+  EXPECT_EQ(Relu2(kInfinity), kInfinity);
 }
 
 TEST(ScalarMath, SigmoidAndTanhAtTheirEnds) {

@@ -7,6 +7,8 @@ largest relative error (the constant term is not free, so Remez' alternation doe
 the coefficients are rounded to float one by one, lowest power first, refitting the rest.
 """
 
+import math
+
 import numpy as np
 
 
@@ -46,6 +48,14 @@ if __name__ == "__main__":
     # log1p(u) = 2 atanh(s) with s = u / (2 + u); atanh(s) / s is a polynomial of z = s^2.
     atanh = lambda z: np.arctanh(np.sqrt(z)) / np.sqrt(z)
     fit("atanh(sqrt z) / sqrt z, z in [0, 1/9]", atanh, 1e-9, 1 / 9, 4)
+    # erfc(a / sqrt 2) exp(a^2 / 2) (1 + scale a) as a polynomial of z = scale a / (1 + scale a).
+    scale = 0.375
+
+    def scaled_erfc(z):
+        a = z / (scale * (1 - z))
+        return np.vectorize(math.erfc)(a / np.sqrt(2)) * np.exp(a * a / 2) * (1 + scale * a)
+
+    fit("scaled erfc(a / sqrt 2), a in [0, 6]", scaled_erfc, 1e-9, 6 * scale / (1 + 6 * scale), 7)
     # Odd functions f(x) = x p(x^2).
     tanh = lambda z: np.tanh(np.sqrt(z)) / np.sqrt(z)
     fit("tanh(sqrt z) / sqrt z, z in [0, 0.625^2]", tanh, 1e-9, 0.625**2, 5)

@@ -38,8 +38,10 @@ class Mamba2Block final : public Block {
                                                    : bind.Floats("gated_norm", {channels_})),
         out_proj_(bind.Matrix("out_proj", d_model, channels_)) {}
 
-  size_t StateFloats() const override {
-    return (channels_ + bc_channels_) * (c_.d_conv - 1) + channels_ * c_.d_state;
+  size_t StateFloats(StateType type) const override {
+    const size_t ssm =
+        type == StateType::kF32 ? channels_ * c_.d_state : channels_ * c_.d_state / 2 + channels_;
+    return (channels_ + bc_channels_) * (c_.d_conv - 1) + ssm;
   }
 
   size_t ScratchBytes(size_t max_tokens) const override {
@@ -94,9 +96,13 @@ class Mamba2Block final : public Block {
                               .c = s.bc + size_t{c_.n_groups} * c_.d_state,
                               .a = a_,
                               .d = d_,
-                              .state = ssm_state};
-    args.team.Run(2 * channels_ * c_.d_state * sizeof(float),
-                  [&](const Worker& w) { w.SsdScan(w.Share(c_.n_heads), scan); });
+                              .state = ssm_state,
+                              // 16-bit states lie behind the limits of their channels.
+                              .values = reinterpret_cast<int16_t*>(ssm_state + channels_),
+                              .limits = ssm_state};
+    args.team.Run(2 * channels_ * c_.d_state * sizeof(float), [&](const Worker& w) {
+      w.SsdScan(w.Share(c_.n_heads), scan, args.state_type == StateType::kInt16);
+    });
 
     s.inner.Set(s.x, channels_, out_proj_.quantized());
     args.team.Run(RowBytes(tokens, channels_), [&](const Worker& w) {

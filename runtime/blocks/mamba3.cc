@@ -61,7 +61,7 @@ class Mamba3Block final : public Block {
         out_norm_(c_.out_norm ? bind.Floats("out_norm", {channels_}) : nullptr),
         out_proj_(bind.Matrix("out_proj", d_model, channels_)) {}
 
-  size_t StateFloats() const override {
+  size_t StateFloats(StateType /*type*/) const override {
     Arena measure;
     CarveState(&measure);
     return measure.used() / sizeof(float);
@@ -77,7 +77,7 @@ class Mamba3Block final : public Block {
     const size_t tokens = args.tokens;
     Arena scratch = args.scratch;
     Buffers s = Carve(&scratch, args.max_tokens);
-    Arena state_arena(args.state, StateFloats() * sizeof(float));
+    Arena state_arena(args.state, StateFloats(args.state_type) * sizeof(float));
     const State state = CarveState(&state_arena);
 
     s.outer.Set(s.u, args.stride, ProjectionsQuantized());

@@ -1,0 +1,41 @@
+// What layers with attention share: everything between the projections of q, k, v and of the
+// output.
+#pragma once
+
+#include "runtime/attention.h"
+#include "runtime/block.h"
+#include "runtime/tensor_binder.h"
+
+namespace adder {
+
+class AttentionHeads {
+ public:
+  AttentionHeads(const AttentionConfig& config, TensorBinder& bind)
+      : c_(config),
+        head_dim_(RoundUp(config.head_dim, kLanes)),
+        rope_(c_.rotary_dim > 0 ? bind.Floats("rope", {c_.rotary_dim / 2}) : nullptr) {}
+
+  // Floats of a row of q and of one of k or v: heads padded to kLanes.
+  size_t q_channels() const { return c_.n_heads * head_dim_; }
+  size_t kv_channels() const { return c_.n_kv_heads * head_dim_; }
+  size_t KvBytes(size_t context) const {
+    return 2 * RingSlots(context) * kv_channels() * sizeof(uint16_t);
+  }
+
+  struct Buffers {  // of AttentionArgs
+    float *queries, *turns, *scores, *sums, *added;
+    float *largest, *weight_sums, *rescale;
+  };
+  Buffers Carve(Arena* arena, size_t max_tokens) const;
+
+  // q [tokens][q_channels] becomes the weighted sums of values; k, v [tokens][kv_channels].
+  void Forward(const ForwardArgs& args, const Buffers& s, float* q, float* k,
+               const float* v) const noexcept;
+
+ private:
+  AttentionConfig c_;
+  size_t head_dim_;    // padded
+  const float* rope_;  // [rotary_dim / 2] or nullptr
+};
+
+}  // namespace adder
