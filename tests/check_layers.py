@@ -13,7 +13,8 @@ import re
 import sys
 import tempfile
 
-FOLDERS = ("runtime", "quant", "kernels_x86", "kernels_arm", "converter", "cli", "examples", "tests")
+FOLDERS = ("runtime", "quant", "kernels_simd", "kernels_x86", "kernels_arm", "converter", "cli", "examples",
+           "tests")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 
 # Files of runtime/ from the bottom up, by name without suffix. A file may include its own layer and
@@ -46,8 +47,9 @@ RUNS_MODELS = ["converter/golden_check.*", "converter/evaluation.*"]  # the file
 ENGINE = ["runtime/model.h", "runtime/session*.h", "runtime/generate.h",
           "runtime/kernels_dispatch.h"]
 PROJECT = {
-    "kernels_x86": KERNELS + ["kernels_x86/*.h"],
-    "kernels_arm": KERNELS + ["kernels_arm/*.h"],
+    "kernels_simd": KERNELS + ["kernels_simd/*.h"],
+    "kernels_x86": KERNELS + ["kernels_simd/*.h", "kernels_x86/*.h"],
+    "kernels_arm": KERNELS + ["kernels_simd/*.h", "kernels_arm/*.h"],
     "quant": ["quant/*", "runtime/status.h", "runtime/scalar_math.h", "runtime/math_constants.h"],
     "converter": CONVERTER,
     "cli": ["cli/*"] + PUBLIC + CONVERTER + ENGINE,
