@@ -19,7 +19,7 @@ Result<std::unique_ptr<Block>> MakeBlock(const LayerConfig& layer, uint32_t d_mo
                                          TensorBinder binder) {
   using Maker = decltype(&MakeMamba1Block);
   static constexpr Maker kMakers[] = {MakeMamba1Block, MakeMamba2Block, nullptr,
-                                      nullptr,         MakeMlpBlock,    nullptr,
+                                      nullptr,         MakeMlpBlock,    MakeMoeBlock,
                                       nullptr,         nullptr};  // order of Mixer
   static_assert(std::size(kMakers) == std::variant_size_v<Mixer>);
   if (kMakers[layer.mixer.index()] == nullptr) {
