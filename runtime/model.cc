@@ -18,9 +18,9 @@ Result<Kernels> ChooseKernels(const std::string& isa) {
 Result<std::unique_ptr<Block>> MakeBlock(const LayerConfig& layer, uint32_t d_model,
                                          TensorBinder binder) {
   using Maker = decltype(&MakeMamba1Block);
-  static constexpr Maker kMakers[] = {
-      MakeMamba1Block, MakeMamba2Block, MakeMamba3Block, MakeAttentionBlock,
-      MakeMlpBlock,    nullptr,         nullptr,         nullptr};  // order of Mixer
+  static constexpr Maker kMakers[] = {MakeMamba1Block,    MakeMamba2Block, MakeMamba3Block,
+                                      MakeAttentionBlock, MakeMlpBlock,    MakeMoeBlock,
+                                      MakeParallelBlock,  nullptr};  // order of Mixer
   static_assert(std::size(kMakers) == std::variant_size_v<Mixer>);
   if (kMakers[layer.mixer.index()] == nullptr) {
     return Error(Code::kUnsupported, "this build runs no %s layers", BlockKindName(layer));

@@ -73,14 +73,14 @@ enum class Routing {
 
 struct MoeConfig {
   uint32_t n_experts = 0, top_k = 0;
-  MlpConfig expert;
+  MlpConfig expert = {};
   uint32_t d_shared = 0;  // width of an expert that every token takes; 0: none
   uint32_t d_latent = 0;  // width that routed experts work at; 0: d_model
   Routing routing = Routing::kSoftmaxAll;
   // kSigmoid only: the experts lie in n_groups, of which the best top_groups take part.
   uint32_t n_groups = 1, top_groups = 1;
-  bool normalize = true;  // weights are divided by their sum
-  float scale = 1.0f;     // and multiplied by this
+  bool normalize = true;  // kSigmoid only: weights are divided by their sum
+  float scale = 1.0f;     // of the weights
 };
 
 // h += mamba2(norm(h)) + attention(norm(h)) (Falcon-H1).

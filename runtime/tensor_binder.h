@@ -48,6 +48,10 @@ class TensorBinder {
     return reinterpret_cast<const float*>(tensor->data.data());
   }
 
+  // Of the tensors "<prefix><nested>...", and "<top>..." of the file; with errors of their own.
+  TensorBinder Nested(const std::string& nested) const { return {*file_, prefix_ + nested}; }
+  TensorBinder OfFile(const std::string& top) const { return {*file_, top}; }
+
   const Status& status() const { return status_; }
 
  private:

@@ -61,10 +61,11 @@ class BlockModel {
   const std::vector<float>& Values(const std::string& name) const {
     return tensors_.at(name).values;
   }
+  void Remove(const std::string& name) { tensors_.erase(name); }
   bool Has(const std::string& name) const { return tensors_.contains(name); }
 
   // Writes the file and opens it with the kernels `isa`; empty: the best.
-  std::unique_ptr<Model> Open(const std::string& isa = "") const {
+  Result<std::unique_ptr<Model>> TryOpen(const std::string& isa = "") const {
     const TempDir folder;
     std::vector<TensorSpec> specs;
     for (const auto& [name, tensor] : tensors_) specs.push_back({name, tensor.type, tensor.shape});
@@ -76,7 +77,10 @@ class BlockModel {
     }
     const auto size = writer->Finish({}, config_.ToJson());
     EXPECT_TRUE(size.ok()) << size.status().message();
-    auto model = Model::Open(folder / "model.adder", {.isa = isa});
+    return Model::Open(folder / "model.adder", {.isa = isa});
+  }
+  std::unique_ptr<Model> Open(const std::string& isa = "") const {
+    auto model = TryOpen(isa);
     EXPECT_TRUE(model.ok()) << model.status().message();
     return model.ok() ? std::move(*model) : nullptr;
   }

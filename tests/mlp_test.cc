@@ -2,22 +2,10 @@
 // against themselves: every kernel table, tile, split and number of threads.
 #include <gtest/gtest.h>
 
-#include "tests/block_model.h"
+#include "tests/reference_feed_forward.h"
 
 namespace adder::test {
 namespace {
-
-double Activate(Activation activation, double x) {
-  switch (activation) {
-    case Activation::kSilu:
-      return x / (1 + std::exp(-x));
-    case Activation::kRelu2:
-      return x > 0 ? x * x : 0;
-    case Activation::kGelu:
-      return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
-  }
-  return 0;
-}
 
 BlockModel MakeMlp(const MlpConfig& config, uint32_t d_model, DType type, bool bias = false) {
   BlockModel model(config, d_model);
@@ -34,15 +22,8 @@ BlockModel MakeMlp(const MlpConfig& config, uint32_t d_model, DType type, bool b
 
 double MlpError(const BlockModel& model, const MlpConfig& config, std::span<const float> hidden,
                 std::span<const int32_t> tokens) {
-  return LayerError(model, hidden, tokens, [&](const Vec& h) {
-    const Vec u = model.Normed(h);
-    Vec y = model.Times("up", u);
-    const Vec z = config.gated ? model.Times("gate", u) : y;
-    for (size_t i = 0; i < y.size(); ++i) {
-      y[i] = Activate(config.activation, z[i]) * (config.gated ? y[i] : 1);
-    }
-    return model.Times("down", y);
-  });
+  return LayerError(model, hidden, tokens,
+                    [&](const Vec& h) { return ReferenceMlp(model, config, "", model.Normed(h)); });
 }
 
 TEST(Mlp, IsItsEquations) {
