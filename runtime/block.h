@@ -73,5 +73,7 @@ Result<std::unique_ptr<Block>> MakeMoeBlock(const LayerConfig& layer, uint32_t d
                                             TensorBinder binder);
 Result<std::unique_ptr<Block>> MakeParallelBlock(const LayerConfig& layer, uint32_t d_model,
                                                  TensorBinder binder);
+Result<std::unique_ptr<Block>> MakeZamba2Block(const LayerConfig& layer, uint32_t d_model,
+                                               TensorBinder binder);
 
 }  // namespace adder

@@ -20,11 +20,8 @@ Result<std::unique_ptr<Block>> MakeBlock(const LayerConfig& layer, uint32_t d_mo
   using Maker = decltype(&MakeMamba1Block);
   static constexpr Maker kMakers[] = {MakeMamba1Block,    MakeMamba2Block, MakeMamba3Block,
                                       MakeAttentionBlock, MakeMlpBlock,    MakeMoeBlock,
-                                      MakeParallelBlock,  nullptr};  // order of Mixer
+                                      MakeParallelBlock,  MakeZamba2Block};  // order of Mixer
   static_assert(std::size(kMakers) == std::variant_size_v<Mixer>);
-  if (kMakers[layer.mixer.index()] == nullptr) {
-    return Error(Code::kUnsupported, "this build runs no %s layers", BlockKindName(layer));
-  }
   return kMakers[layer.mixer.index()](layer, d_model, std::move(binder));
 }
 

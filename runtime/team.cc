@@ -81,6 +81,13 @@ void Worker::Attend(Range heads, const AttentionArgs& args) const {
   adder::Attend(kernels_, heads.begin, heads.end, args);
 }
 
+void Worker::Add(Range tokens, const float* x, float* y, size_t channels) const {
+  const OpTimer timer(telemetry_, Op::kAdd, 0, tokens.size() * channels);
+  for (size_t t = tokens.begin; t < tokens.end; ++t) {
+    kernels_.add(x + t * channels, channels, y + t * channels);
+  }
+}
+
 void Worker::SiluMul(Range tokens, const float* z, float* y, size_t channels) const {
   const OpTimer timer(telemetry_, Op::kGate, 0, tokens.size() * channels * 2);
   for (size_t t = tokens.begin; t < tokens.end; ++t) {

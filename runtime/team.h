@@ -53,6 +53,8 @@ class Worker {
   void StoreTokens(Range tokens, const AttentionArgs& args) const;
   // The weighted sums of values for a range of query heads.
   void Attend(Range heads, const AttentionArgs& args) const;
+  // y += x, rows of `channels`, padded to kLanes.
+  void Add(Range tokens, const float* x, float* y, size_t channels) const;
   // y *= silu(z), channels padded to kLanes.
   void SiluMul(Range tokens, const float* z, float* y, size_t channels) const;
   // y *= activation(z), or y = activation(y) where z is nullptr, for a range of channel blocks.

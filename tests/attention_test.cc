@@ -8,14 +8,11 @@
 #include "adder/adder.h"
 #include "runtime/generate.h"
 #include "runtime/kernels_dispatch.h"
-#include "runtime/scalar_math.h"
 #include "runtime/session_buffer.h"
-#include "tests/made_model.h"
+#include "tests/made_reference.h"
 
 namespace adder::test {
 namespace {
-
-using Vec = std::vector<double>;
 
 struct Shape {
   const char* name;
@@ -101,18 +98,15 @@ MadeModel Made(const Shape& s) {
   return made;
 }
 
-// The model in double precision but for keys and values, which are halves as in the ring.
-class Reference {
+class Reference final : MadeReference {
  public:
-  Reference(const MadeModel& made, const Shape& shape) : made_(made), s_(shape) {}
+  Reference(const MadeModel& made, const Shape& shape) : MadeReference(made), s_(shape) {}
 
   std::vector<Vec> Run(std::span<const int32_t> ids) {
     std::vector<Vec> logits;
     history_.assign(s_.layers, {});
     for (const int32_t id : ids) {
-      const std::vector<float>& embedding = made_.Get("embedding");
-      Vec h(embedding.begin() + id * int32_t{kModel},
-            embedding.begin() + (id + 1) * int32_t{kModel});
+      Vec h = Embedding(id);
       for (size_t i = 0; i < s_.layers; ++i) Layer(i, &h);
       logits.push_back(Product("embedding", Rms(h, "final_norm")));
     }
@@ -120,114 +114,35 @@ class Reference {
   }
 
  private:
-  struct Past {
-    std::vector<Vec> q, k, v;       // before the convolution
-    std::vector<Vec> keys, values;  // as attended to
+  struct History {
+    std::vector<Vec> q, k, v;  // before the convolution
+    Past past;
   };
 
   void Layer(size_t i, Vec* h) {
     const std::string layer = "layers." + std::to_string(i) + ".";
-    Past& past = history_[i];
+    History& history = history_[i];
     const Vec u = Rms(*h, layer + "norm");
-    Vec q = Convolved(layer, "q", &past.q, Product(layer + "q", u));
-    Vec k = Convolved(layer, "k", &past.k, Product(layer + "k", u));
-    Vec v = Convolved(layer, "v", &past.v, Product(layer + "v", u));
-    const auto position = static_cast<double>(past.keys.size());
-    Rotate(layer, position, &q);
-    Rotate(layer, position, &k);
-    for (Vec* halves : {&k, &v}) {
-      for (double& x : *halves) x = F16ToF32(F32ToF16(static_cast<float>(x)));
-    }
-    past.keys.push_back(k);
-    past.values.push_back(v);
-
-    const size_t width = RoundUp(s_.head_dim, kLanes);
-    const size_t latest = past.keys.size();
-    const size_t first = latest > s_.context ? latest - s_.context : 0;
-    Vec context(q.size());
-    for (size_t head = 0; head < s_.n_heads; ++head) {
-      const size_t kv = head / (s_.n_heads / s_.n_kv_heads);
-      Vec weights;
-      double sum = 0;
-      for (size_t t = first; t < latest; ++t) {
-        double score = 0;
-        for (size_t d = 0; d < width; ++d) {
-          score += q[head * width + d] * past.keys[t][kv * width + d];
-        }
-        const double scale = std::get<AttentionConfig>(made_.config.layers[i].mixer).scale;
-        weights.push_back(std::exp(score * scale));
-        sum += weights.back();
-      }
-      for (size_t t = first; t < latest; ++t) {
-        for (size_t d = 0; d < width; ++d) {
-          context[head * width + d] += weights[t - first] / sum * past.values[t][kv * width + d];
-        }
-      }
-    }
+    const auto project = [&](const std::string& name, std::vector<Vec>* inputs) {
+      const Vec x = Product(layer + name, u);
+      return s_.d_conv == 0 ? x : Convolve(layer + "conv_" + name, s_.d_conv, inputs, x);
+    };
+    Vec context;
+    Attend(std::get<AttentionConfig>(made_.config.layers[i].mixer), layer + "rope", s_.context,
+           &history.past, project("q", &history.q), project("k", &history.k),
+           project("v", &history.v), &context);
     const Vec out = Product(layer + "o", context);
     for (size_t d = 0; d < kModel; ++d) (*h)[d] += out[d];
     if (s_.d_mlp == 0) return;
     Vec up = Product(layer + "mlp_up", u);
     const Vec gate = Product(layer + "mlp_gate", u);
-    for (size_t d = 0; d < up.size(); ++d) up[d] *= gate[d] / (1 + std::exp(-gate[d]));
+    for (size_t d = 0; d < up.size(); ++d) up[d] *= Silu64(gate[d]);
     const Vec down = Product(layer + "mlp_down", up);
     for (size_t d = 0; d < kModel; ++d) (*h)[d] += down[d];
   }
 
-  Vec Convolved(const std::string& layer, const std::string& name, std::vector<Vec>* inputs,
-                const Vec& x) const {
-    if (s_.d_conv == 0) return x;
-    inputs->push_back(x);
-    const std::vector<float>& weight = made_.Get(layer + "conv_" + name + ".weight");
-    const std::vector<float>& bias = made_.Get(layer + "conv_" + name + ".bias");
-    Vec y(bias.begin(), bias.end());
-    for (size_t j = 0; j < s_.d_conv; ++j) {
-      if (inputs->size() + j < s_.d_conv) continue;  // before the text
-      const Vec& input = (*inputs)[inputs->size() + j - s_.d_conv];
-      for (size_t c = 0; c < y.size(); ++c) {
-        y[c] += double{weight[(c / kLanes * s_.d_conv + j) * kLanes + c % kLanes]} * input[c];
-      }
-    }
-    return y;
-  }
-
-  void Rotate(const std::string& layer, double position, Vec* x) const {
-    if (s_.rotary_dim == 0) return;
-    const std::vector<float>& rope = made_.Get(layer + "rope");
-    const size_t half = s_.rotary_dim / 2, width = RoundUp(s_.head_dim, kLanes);
-    for (size_t head = 0; head < x->size(); head += width) {
-      for (size_t i = 0; i < half; ++i) {
-        const double cos = std::cos(position * double{rope[i]});
-        const double sin = std::sin(position * double{rope[i]});
-        const double a = (*x)[head + i], b = (*x)[head + half + i];
-        (*x)[head + i] = a * cos - b * sin;
-        (*x)[head + half + i] = b * cos + a * sin;
-      }
-    }
-  }
-
-  Vec Product(const std::string& name, const Vec& x) const {
-    const std::vector<float>& w = made_.Get(name);
-    Vec y(w.size() / x.size());
-    for (size_t r = 0; r < y.size(); ++r) {
-      if (made_.Has(name + ".bias")) y[r] = made_.Get(name + ".bias")[r];
-      for (size_t c = 0; c < x.size(); ++c) y[r] += double{w[r * x.size() + c]} * x[c];
-    }
-    return y;
-  }
-
-  Vec Rms(const Vec& x, const std::string& name) const {
-    double squares = 0;
-    for (const double value : x) squares += value * value;
-    const double root = std::sqrt(squares / static_cast<double>(x.size()) + 1e-5);
-    Vec y(x.size());
-    for (size_t i = 0; i < x.size(); ++i) y[i] = x[i] / root * double{made_.Get(name)[i]};
-    return y;
-  }
-
-  const MadeModel& made_;
   const Shape& s_;
-  std::vector<Past> history_;
+  std::vector<History> history_;
 };
 
 std::vector<int32_t> Ids(size_t n) {
@@ -298,18 +213,8 @@ TEST_P(Attention, EqualsTheReference) {
   if (GetParam().type != DType::kMatF32) GTEST_SKIP() << "the reference has unrounded weights";
   const std::vector<Logits> rows = RowsOf(*model_, Sliding(GetParam().context), ids_);
   const std::vector<Vec> expected = Reference(made_, GetParam()).Run(ids_);
-  ASSERT_EQ(rows.size(), expected.size());
-  double squares = 0, largest = 0;
-  for (size_t t = 0; t < rows.size(); ++t) {
-    for (size_t i = 0; i < kVocab; ++i) {
-      squares += expected[t][i] * expected[t][i];
-      largest = std::max(largest, std::fabs(double{rows[t][i]} - expected[t][i]));
-    }
-  }
-  const double scale = std::sqrt(squares / static_cast<double>(rows.size() * kVocab));
-  printf("largest error %.2g of the standard deviation\n", largest / scale);
   // Mostly 1e-6; a key or value that rounds to the other half costs more.
-  EXPECT_LE(largest, 5e-4 * scale);
+  EXPECT_LE(LargestError(rows, expected), 5e-4);
 }
 
 TEST_P(Attention, SplitsAndTilesChangeNoBit) {

@@ -7,7 +7,9 @@
 //   h += W_o c                                [with d_mlp: + W_down (W_up u * silu(W_gate u))]
 //
 // The state holds the convolution's last inputs, the ring of runtime/attention.h keys and values.
+#include <algorithm>
 #include <memory>
+#include <string>
 
 #include "runtime/block.h"
 #include "runtime/blocks/attention_heads.h"
