@@ -20,5 +20,7 @@ void AddLogits(CLI::App* app, Action* action);
 void AddTokenize(CLI::App* app, Action* action);
 void AddBench(CLI::App* app, Action* action);
 void AddSynth(CLI::App* app, Action* action);
+void AddPerplexity(CLI::App* app, Action* action);
+void AddCompare(CLI::App* app, Action* action);
 
 }  // namespace adder::cli

@@ -95,6 +95,8 @@ int Main(int argc, char** argv) {
   AddTokenize(&app, &action);
   AddBench(&app, &action);
   AddSynth(&app, &action);
+  AddPerplexity(&app, &action);
+  AddCompare(&app, &action);
 
   if (argc < 2) {
     Note(app.help());

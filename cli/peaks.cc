@@ -10,9 +10,10 @@ namespace {
 // More chains than latency times ports; in assembly, as compilers keep such arrays in memory.
 constexpr size_t kChains = 12, kSteps = 4096;
 
-#define ADDER_EACH_CHAIN(op)                                                                      \
-  op("0") op("1") op("2") op("3") op("4") op("5") op("6") op("7") op("8") op("9") op("10") op("1" \
-                                                                                              "1")
+#define ADDER_EACH_CHAIN(op)                                                               \
+  op("0") op("1") op("2") op("3") op("4") op("5") op("6") op("7") op("8") op("9") op("10") \
+      op("1"                                                                               \
+         "1")
 #define ADDER_LOOP(prefix, op, registers)                                                     \
   for (size_t i = 0; i < kSteps; ++i) {                                                       \
     asm volatile(prefix ADDER_EACH_CHAIN(op)                                                  \

@@ -29,6 +29,8 @@ struct SourceTensor {
   std::string file;               // for messages
 
   uint64_t elements() const;  // parsers check that the product does not overflow
+  // Element `index` of the first dimension.
+  SourceTensor Slice(uint64_t index) const;
   // Two tensors that are views of the same bytes (tied weights).
   bool SameStorage(const SourceTensor& other) const;
 };

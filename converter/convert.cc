@@ -56,6 +56,7 @@ Result<std::vector<uint8_t>> Pack(DType type, const std::vector<uint64_t>& shape
 // The format in which a tensor of this role is stored.
 DType StoredType(Role role, WeightType type) {
   if (role == Role::kArray) return DType::kF32;
+  if (role == Role::kExact) return DType::kMatF32;
   switch (type) {
     case WeightType::kF32:
       return DType::kMatF32;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cinttypes>
+#include <cmath>
 #include <cstring>
 
 #include "converter/families.h"
@@ -18,13 +19,20 @@ struct FamilyMapping {
 };
 
 constexpr std::pair<const char*, Mapping> kHfFamilies[] = {
-    {"mamba", PlanHfMamba1}, {"falcon_mamba", PlanFalconMamba}, {"mamba2", PlanHfMamba2}};
+    {"mamba", PlanHfMamba1},       {"falcon_mamba", PlanFalconMamba},
+    {"mamba2", PlanHfMamba2},      {"jamba", PlanJamba},
+    {"bamba", PlanBamba},          {"granitemoehybrid", PlanGranite},
+    {"nemotron_h", PlanNemotronH}, {"zamba2", PlanZamba2},
+    {"falcon_h1", PlanFalconH1}};
 constexpr std::pair<const char*, const char*> kArchitectures[] = {
-    {"MambaForCausalLM", "mamba"},
-    {"FalconMambaForCausalLM", "falcon_mamba"},
-    {"Mamba2ForCausalLM", "mamba2"}};
+    {"MambaForCausalLM", "mamba"},          {"FalconMambaForCausalLM", "falcon_mamba"},
+    {"Mamba2ForCausalLM", "mamba2"},        {"JambaForCausalLM", "jamba"},
+    {"BambaForCausalLM", "bamba"},          {"GraniteMoeHybridForCausalLM", "granitemoehybrid"},
+    {"NemotronHForCausalLM", "nemotron_h"}, {"Zamba2ForCausalLM", "zamba2"},
+    {"FalconH1ForCausalLM", "falcon_h1"}};
 constexpr const char* kSupported =
-    "mamba, falcon_mamba, mamba2 and the original layouts of Mamba-1 and Mamba-2";
+    "mamba, falcon_mamba, mamba2, jamba, bamba, granitemoehybrid, nemotron_h, zamba2, falcon_h1, "
+    "MambaInLlama and the original layouts of Mamba-1, Mamba-2 and Mamba-3";
 
 Status UnsupportedFamily(const std::string& name) {
   return Error(Code::kUnsupported, "model family \"%s\" is not supported; this build converts %s",
@@ -62,6 +70,7 @@ Result<FamilyMapping> OriginalFamily(const Config& config) {
   ADDER_ASSIGN_OR_RETURN(const std::string layer, ssm.String({"layer"}, "Mamba1"));
   if (layer == "Mamba1") return FamilyMapping{PlanOriginalMamba1, &config};
   if (layer == "Mamba2") return FamilyMapping{PlanOriginalMamba2, &config};
+  if (layer == "Mamba3") return FamilyMapping{PlanOriginalMamba3, &config};
   return UnsupportedFamily(layer);
 }
 
@@ -75,7 +84,8 @@ Result<FamilyMapping> DetectFamily(const Checkpoint& checkpoint, const std::stri
     }
     return UnsupportedFamily(forced);
   }
-  if (checkpoint.mamba_config()) return UnsupportedFamily("MambaInLlama (mamba_config.json)");
+  if (checkpoint.mamba_config() && checkpoint.config())
+    return FamilyMapping{PlanMambaInLlama, &*checkpoint.config()};
   if (checkpoint.config()) {
     const Config& config = *checkpoint.config();
     ADDER_ASSIGN_OR_RETURN(const std::string type, HfModelType(config));
@@ -97,22 +107,30 @@ Result<FamilyMapping> DetectFamily(const Checkpoint& checkpoint, const std::stri
 }
 
 Result<CheckpointNames> FindNames(const Checkpoint& checkpoint) {
+  const auto has = [&](const std::string& name) { return checkpoint.Find(name) != nullptr; };
   for (const char* outer : {"", "model.", "module.", "module.model."}) {
-    for (const char* embedding : {"backbone.embeddings.weight", "backbone.embedding.weight"}) {
-      CheckpointNames names;
-      names.embedding = std::string(outer) + embedding;
-      if (checkpoint.Find(names.embedding) == nullptr) continue;
-      names.root = std::string(outer) + "backbone.";
-      names.final_norm = names.root + "norm_f.weight";
-      names.head = std::string(outer) + "lm_head.weight";
-      if (checkpoint.Find(names.head) == nullptr) names.head = "lm_head.weight";
-      return names;
+    for (const char* root : {"backbone.", ""}) {
+      for (const char* embedding : {"embeddings", "embedding", "embed_tokens"}) {
+        CheckpointNames names;
+        names.root = std::string(outer) + root;
+        names.embedding = names.root + embedding + ".weight";
+        if (!has(names.embedding)) continue;
+        for (const char* norm : {"norm_f", "final_layernorm", "norm"}) {
+          const std::string name = names.root + norm + ".weight";
+          if (names.final_norm.empty() || (has(name) && !has(names.final_norm)))
+            names.final_norm = name;
+        }
+        const std::string model =
+            names.root.substr(0, names.root.find_last_of('.', names.root.size() - 2) + 1);
+        names.head = model + "lm_head.weight";
+        if (!has(names.head)) names.head = "lm_head.weight";
+        return names;
+      }
     }
   }
   return Error(Code::kNotFound,
-               "no embedding tensor: looked for backbone.embeddings.weight and "
-               "backbone.embedding.weight, also "
-               "behind model. and module.");
+               "no embedding tensor: looked for backbone.embeddings.weight, embedding.weight and "
+               "embed_tokens.weight, with and without backbone., model. and module.");
 }
 
 bool SameValues(const FloatView& a, const FloatView& b) {
@@ -155,6 +173,8 @@ Status PlanHead(const CheckpointNames& names, const ModelHead& head, uint32_t d_
   config.vocab_size = static_cast<uint32_t>(head.vocab_size);
   config.vocab_rows = static_cast<uint32_t>(rows);
   config.final_norm_eps = static_cast<float>(head.norm_eps);
+  config.embedding_multiplier = static_cast<float>(head.embedding_multiplier);
+  config.logits_multiplier = static_cast<float>(head.logits_multiplier);
   ADDER_ASSIGN_OR_RETURN(config.tied_head, HeadIsTied(names, head.tied, b));
   const Channels all_rows = Channels::Range(0, rows);
   const Channels all_cols = Channels::Range(0, d_model);
@@ -181,16 +201,19 @@ Result<uint32_t> ModelWidth(const Config& config, const CheckpointNames& names,
   return static_cast<uint32_t>(width);
 }
 
+size_t LayersPresent(const CheckpointNames& names, const PlanBuilder& builder) {
+  const TensorMap& tensors = builder.checkpoint().tensors();
+  for (size_t layers = 0;; ++layers) {
+    const std::string start = names.root + "layers." + std::to_string(layers) + ".";
+    const auto it = tensors.lower_bound(start);
+    if (it == tensors.end() || !it->first.starts_with(start)) return layers;
+  }
+}
+
 Result<size_t> CountLayers(const Config& config, const CheckpointNames& names,
                            PlanBuilder& builder) {
-  size_t layers = 0;
+  const size_t layers = LayersPresent(names, builder);
   const std::string prefix = names.root + "layers.";
-  const auto has_layer = [&](size_t i) {
-    const std::string start = prefix + std::to_string(i) + ".";
-    const auto it = builder.checkpoint().tensors().lower_bound(start);
-    return it != builder.checkpoint().tensors().end() && it->first.starts_with(start);
-  };
-  while (has_layer(layers)) ++layers;
   ADDER_ASSIGN_OR_RETURN(
       const int64_t said,
       config.Int({"num_hidden_layers", "n_layer", "n_layers"}, static_cast<int64_t>(layers)));
@@ -208,32 +231,27 @@ Result<double> ReadEpsilon(const Config& config, const char* key, double fallbac
                epsilon);
 }
 
+Result<double> ReadMultiplier(const Config& config, const char* key) {
+  ADDER_ASSIGN_OR_RETURN(const double value, config.Double({key}, 1.0));
+  if (std::isfinite(value)) return value;
+  return Error(Code::kCorruptFile, "%s: %s is %g, expected a finite number", config.name().c_str(),
+               key, value);
+}
+
+Result<ModelHead> ReadHybridHead(const Config& config, const char* family, double norm_eps) {
+  ModelHead head;
+  head.family = family;
+  head.norm_eps = norm_eps;
+  ADDER_ASSIGN_OR_RETURN(head.vocab_size, config.Int({"vocab_size"}, std::nullopt));
+  ADDER_ASSIGN_OR_RETURN(head.tied, config.Bool({"tie_word_embeddings", "tie_embeddings"}, false));
+  return head;
+}
+
 Status CheckActivation(const Config& config) {
   ADDER_ASSIGN_OR_RETURN(const std::string act, config.String({"hidden_act"}, "silu"));
   if (act == "silu" || act == "swish") return {};
   return Error(Code::kUnsupported, "%s: hidden_act is \"%s\", only silu is supported",
                config.name().c_str(), act.c_str());
-}
-
-Status CheckOriginalOptions(const Config& config) {
-  ADDER_ASSIGN_OR_RETURN(const bool rms_norm, config.Bool({"rms_norm"}, true));
-  if (!rms_norm) {
-    return Error(Code::kUnsupported, "%s: rms_norm is false; LayerNorm models are not supported",
-                 config.name().c_str());
-  }
-  ADDER_ASSIGN_OR_RETURN(const int64_t intermediate, config.Int({"d_intermediate"}, 0));
-  if (intermediate != 0) {
-    return Error(Code::kUnsupported,
-                 "%s: d_intermediate is %" PRId64 "; layers with an MLP are not supported",
-                 config.name().c_str(), intermediate);
-  }
-  ADDER_ASSIGN_OR_RETURN(const std::vector<int64_t> attention, config.IntList({"attn_layer_idx"}));
-  if (!attention.empty()) {
-    return Error(Code::kUnsupported,
-                 "%s: attn_layer_idx names %zu attention layers; they are not supported",
-                 config.name().c_str(), attention.size());
-  }
-  return {};
 }
 
 void CheckBiasFlag(const Config& config, std::string_view key, bool fallback, bool present,
@@ -254,6 +272,10 @@ Result<ModelPlan> PlanModel(const Checkpoint& checkpoint, const std::string& fam
   ADDER_ASSIGN_OR_RETURN(const uint32_t d_model, ModelWidth(*mapping.config, names, builder));
   ADDER_ASSIGN_OR_RETURN(const ModelHead head, mapping.map(*mapping.config, names, builder));
   ADDER_RETURN_IF_ERROR(PlanHead(names, head, d_model, builder));
+  if (const size_t skipped = builder.UseAll("mtp."); skipped > 0) {
+    plan.warnings.push_back(std::to_string(skipped) +
+                            " tensors for predicting several tokens at once (mtp.) are left out");
+  }
   for (const std::string& name : builder.Unused()) {
     if (name.starts_with(names.root + "layers.")) {
       return Error(Code::kUnsupported, "tensor %s belongs to no %s layer that this build knows",

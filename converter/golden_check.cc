@@ -41,19 +41,27 @@ int32_t ArgMax(std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
+// Rows of tokens of the residual stream: [rows][tokens][d_model], of which row first + i is what
+// the published layer i leaves. Such a layer is `blocks` blocks of ours.
+struct HiddenStates {
+  Reference reference;
+  size_t first, layers, blocks;
+};
+
 // Largest differences between what passes through a session and the reference.
 class Comparison final : public FeedObserver {
  public:
-  Comparison(const Reference& logits, const std::optional<Reference>& hidden, size_t d_model)
+  Comparison(const Reference& logits, const std::optional<HiddenStates>& hidden, size_t d_model)
       : logits_(logits), hidden_(hidden), d_model_(d_model) {}
 
-  void OnHidden(size_t layer, size_t first_token, size_t tokens, const float* hidden,
+  void OnHidden(size_t block, size_t first_token, size_t tokens, const float* hidden,
                 size_t stride) override {
-    if (!hidden_ || layer + 1 >= hidden_->shape[0]) return;
-    const size_t length = hidden_->shape[1];
+    if (!hidden_ || (block + 1) % hidden_->blocks != 0) return;
+    const size_t row = hidden_->first + block / hidden_->blocks;
+    const size_t length = hidden_->reference.shape[1];
     for (size_t t = 0; t < tokens; ++t) {
       const float* expected =
-          hidden_->values.data() + (layer * length + first_token + t) * d_model_;
+          hidden_->reference.values.data() + (row * length + first_token + t) * d_model_;
       hidden_difference =
           std::max(hidden_difference,
                    LargestDifference({hidden + t * stride, d_model_}, {expected, d_model_}));
@@ -72,7 +80,7 @@ class Comparison final : public FeedObserver {
 
  private:
   const Reference& logits_;
-  const std::optional<Reference>& hidden_;
+  const std::optional<HiddenStates>& hidden_;
   size_t d_model_;
 };
 
@@ -128,12 +136,18 @@ Result<GoldenReport> CheckGolden(const Model& model, const std::string& golden_p
                  golden_path.c_str(), static_cast<unsigned long long>(logits.shape[0]),
                  static_cast<unsigned long long>(logits.shape[1]), prompt.size(), rows);
   }
-  std::optional<Reference> hidden;
+  std::optional<HiddenStates> hidden;
   if (golden.Has("hidden_states")) {
-    // One row of tokens per layer, then the final norm: the layout of the pure Mamba families.
-    ADDER_ASSIGN_OR_RETURN(hidden, golden.Read("hidden_states", 3));
-    const std::vector<uint64_t> expected = {model.blocks().size() + 1, prompt.size(), d_model};
-    if (hidden->shape != expected) hidden.reset();
+    ADDER_ASSIGN_OR_RETURN(Reference states, golden.Read("hidden_states", 3));
+    // Mamba-3: the embedding, then every layer, with or without an MLP of its own. The other pure
+    // Mamba families: every layer, then the final norm.
+    const bool mamba3 = model.config().family == "mamba3";
+    const size_t blocks = model.blocks().size(), layers = states.shape[0] - 1;
+    const std::vector<uint64_t> expected = {layers + 1, prompt.size(), d_model};
+    const bool fits = mamba3 ? layers > 0 && blocks % layers == 0 : blocks == layers;
+    if (states.shape == expected && fits) {
+      hidden = HiddenStates{std::move(states), mamba3 ? 1u : 0u, layers, blocks / layers};
+    }
   }
 
   ADDER_ASSIGN_OR_RETURN(const SessionBuffer buffer, SessionBuffer::Create(model, {}));
@@ -146,10 +160,12 @@ Result<GoldenReport> CheckGolden(const Model& model, const std::string& golden_p
   report.logits_error = comparison.logits_difference / StandardDeviation(logits.values);
   report.top1_equal = comparison.top1_equal;
   if (hidden) {
-    report.hidden_layers = model.blocks().size();
-    const size_t compared = report.hidden_layers * prompt.size() * d_model;
+    report.hidden_layers = hidden->layers;
+    const size_t row = prompt.size() * d_model;
     report.hidden_error =
-        comparison.hidden_difference / StandardDeviation({hidden->values.data(), compared});
+        comparison.hidden_difference /
+        StandardDeviation(
+            std::span(hidden->reference.values).subspan(hidden->first * row, hidden->layers * row));
   }
   if (golden.Has("greedy_ids")) {
     ADDER_ASSIGN_OR_RETURN(const std::vector<int32_t> greedy, golden.ReadIds("greedy_ids"));

@@ -113,6 +113,15 @@ uint64_t SourceTensor::elements() const {
   return count;
 }
 
+SourceTensor SourceTensor::Slice(uint64_t index) const {
+  SourceTensor slice = *this;
+  slice.shape.erase(slice.shape.begin());
+  const uint64_t stride = strides.empty() ? slice.elements() : strides[0];
+  if (!strides.empty()) slice.strides.erase(slice.strides.begin());
+  slice.data += index * stride * SourceTypeBytes(type);
+  return slice;
+}
+
 bool SourceTensor::SameStorage(const SourceTensor& other) const {
   return data == other.data && type == other.type && shape == other.shape &&
          strides == other.strides && elements() > 0;

@@ -4,6 +4,8 @@
 #include "kernels_arm/math_neon.h"
 #include "kernels_arm/scan16_neon.h"
 #include "kernels_arm/softmax_neon.h"
+#include "kernels_arm/vector_neon.h"
+#include "kernels_simd/mamba3.h"
 
 namespace adder {
 namespace {
@@ -582,6 +584,9 @@ constinit const Kernels kNeonKernels = {
     .selective_scan = SelectiveScan,
     .ssd_scan = SsdScan,
     .ssd_scan_16 = SsdScan16,
+    .mamba3_rotate = Mamba3<NeonVector>::Rotate,
+    .mamba3_scan = Mamba3<NeonVector>::Scan,
+    .mimo_gate = Mamba3<NeonVector>::Gate,
 };
 
 }  // namespace adder

@@ -2,11 +2,13 @@
 // called halves below.
 #include <immintrin.h>
 
+#include "kernels_simd/mamba3.h"
 #include "kernels_x86/activations_avx2.h"
 #include "kernels_x86/math_avx2.h"
 #include "kernels_x86/prefetch.h"
 #include "kernels_x86/scan16_avx2.h"
 #include "kernels_x86/softmax_avx2.h"
+#include "kernels_x86/vector_avx2.h"
 #include "runtime/kernels.h"
 
 namespace adder {
@@ -587,6 +589,9 @@ constinit const Kernels kAvx2Kernels = {
     .selective_scan = SelectiveScan,
     .ssd_scan = SsdScan,
     .ssd_scan_16 = SsdScan16,
+    .mamba3_rotate = Mamba3<Avx2Vector>::Rotate,
+    .mamba3_scan = Mamba3<Avx2Vector>::Scan,
+    .mimo_gate = Mamba3<Avx2Vector>::Gate,
 };
 
 }  // namespace adder

@@ -1,10 +1,12 @@
 // Kernels for AVX-512 (F, BW, DQ, VL) with VNNI. kLanes rows or channels are one register.
+#include "kernels_simd/mamba3.h"
 #include "kernels_x86/activations_avx512.h"
 #include "kernels_x86/math_avx512.h"
 #include "kernels_x86/prefetch.h"
 #include "kernels_x86/scan16_avx512.h"
 #include "kernels_x86/scan_avx512.h"
 #include "kernels_x86/softmax_avx512.h"
+#include "kernels_x86/vector_avx512.h"
 #include "runtime/kernels.h"
 
 namespace adder {
@@ -415,6 +417,9 @@ constinit const Kernels kAvx512Kernels = {
     .selective_scan = SelectiveScan,
     .ssd_scan = SsdScan,
     .ssd_scan_16 = SsdScan16,
+    .mamba3_rotate = Mamba3<Avx512Vector>::Rotate,
+    .mamba3_scan = Mamba3<Avx512Vector>::Scan,
+    .mimo_gate = Mamba3<Avx512Vector>::Gate,
 };
 
 }  // namespace adder

@@ -65,6 +65,14 @@ Result<std::unique_ptr<Block>> MakeMamba2Block(const LayerConfig& layer, uint32_
                                                TensorBinder binder);
 Result<std::unique_ptr<Block>> MakeAttentionBlock(const LayerConfig& layer, uint32_t d_model,
                                                   TensorBinder binder);
+Result<std::unique_ptr<Block>> MakeMlpBlock(const LayerConfig& layer, uint32_t d_model,
+                                            TensorBinder binder);
+Result<std::unique_ptr<Block>> MakeMamba3Block(const LayerConfig& layer, uint32_t d_model,
+                                               TensorBinder binder);
+Result<std::unique_ptr<Block>> MakeMoeBlock(const LayerConfig& layer, uint32_t d_model,
+                                            TensorBinder binder);
+Result<std::unique_ptr<Block>> MakeParallelBlock(const LayerConfig& layer, uint32_t d_model,
+                                                 TensorBinder binder);
 Result<std::unique_ptr<Block>> MakeZamba2Block(const LayerConfig& layer, uint32_t d_model,
                                                TensorBinder binder);
 

@@ -8,8 +8,8 @@
 //     and one fixed tree;
 //   - integer dot products are exact; floats are fused exactly where the text says fmaf and nowhere
 //     else (-ffp-contract=off); division and square root are the correctly rounded ones;
-//   - exp, softplus, silu and gelu are the polynomials of runtime/scalar_math.h, operation by
-//   operation;
+//   - exp, softplus, silu, gelu, tanh, sin and so on are the polynomials of runtime/scalar_math.h,
+//     operation by operation;
 //   - rounding is to nearest even; flush-to-zero is off;
 //   - NaN in, NaN out: comparisons and clamps keep it.
 // Which NaN a NaN is (sign, payload) is the one thing left open.
@@ -84,6 +84,48 @@ struct SsdScanArgs {
   float* limits;           // ssd_scan_16: [heads * head_blocks][kLanes], at least |S|
 };
 
+// Keys and queries of a Mamba-3 mixer for heads [head_begin, head_end): B and C of their group plus
+// a bias of the head, rotated by angles that every token advances.
+struct Mamba3RotateArgs {
+  size_t tokens, head_begin, head_end, d_state, rank, groups, n_angles;
+  size_t heads_per_group;
+  size_t bc_stride;     // between rows of b and c, floats
+  size_t dt_stride;     // between rows of dt, floats
+  size_t angle_stride;  // between rows of angle, floats
+  size_t kq_stride;     // between tokens of k and q, floats
+  const float* b;       // [tokens][rank][groups][d_state] after their norm; not aligned
+  const float* c;       // likewise
+  const float* b_bias;  // [heads][rank][d_state] not aligned
+  const float* c_bias;  // likewise
+  const float* dt;      // [tokens][heads] after softplus
+  const float* angle;   // [tokens][n_angles], as projected
+  float* turns;         // [heads][n_angles padded to kLanes] state
+  float* k;             // [tokens][heads][rank][d_state] out; not aligned
+  float* q;             // likewise
+};
+
+// Mamba-3 recurrence, heads [head_begin, head_end). Each head is head_blocks * kLanes channels
+// wide.
+struct Mamba3ScanArgs {
+  size_t tokens, head_begin, head_end, head_blocks, d_state, rank;
+  size_t stride;        // between rows of x, and between the ranks of y, floats
+  size_t heads_stride;  // between rows of dt, a and trap, floats
+  size_t kq_stride;     // between tokens of k and q, floats
+  float a_floor;
+  const float* x;       // [tokens][channels]
+  const float* dt;      // [tokens][heads] after softplus
+  const float* a;       // [tokens][heads] as projected
+  const float* trap;    // [tokens][heads] as projected
+  const float* k;       // [tokens][heads][rank][d_state] not aligned
+  const float* q;       // likewise
+  const float* mimo_x;  // [rank][channels]; nullptr with rank 1: ones
+  const float* d;       // [channels]
+  float* state;         // [heads * head_blocks][d_state][kLanes]
+  float* k_last;        // [heads][rank][d_state] k of the token before; not aligned
+  float* x_last;        // [channels] x of the token before
+  float* y;             // [tokens][rank][stride] out
+};
+
 struct Kernels {
   const char* name = nullptr;  // "scalar", "avx2", ...: file, table, test and ADDER_ISA value
   uint32_t required = 0;       // CpuFeature bits, all needed
@@ -120,7 +162,7 @@ struct Kernels {
   //   total = tree of s: l and l+8, then l and l+4, l+2, l+1;
   //   inverse = 1 / sqrt(total / count + eps).
   // count is the number of real elements among the n (padding channels hold zeros).
-  // weight may be nullptr: all ones.
+  // weight may be nullptr: all ones. Nothing needs to be aligned.
   void (*rms_norm)(const float* x, const float* weight, size_t n, float count, float eps,
                    float* y) = nullptr;
 
@@ -165,17 +207,43 @@ struct Kernels {
 
   // The same with a state of 16-bit values, rounded after every token. A channel's limit follows
   // from bounds, so that the state is read and written once:
-  //   m = max over n of |b[n]|;  scale = limit * (1 / 32767);  limit := fmaf(decay, limit, |u| *
-  //   m); inverse = 32767 / limit if 2^-100 <= limit < infinity, else 0;  over n in order s =
-  //   fmaf(decay, value[n] * scale, u * b[n]);  y = fmaf(s, c[n], y); value[n] := inverse == 0 ? 0
-  //   : round_even(s * inverse)
+  //   m = max of |b[n]| over n;  scale = limit * (1 / 32767);
+  //   limit := fmaf(decay, limit, |u| * m);
+  //   inverse = 32767 / limit if 2^-100 <= limit < infinity, else 0;  over n in order
+  //   s = fmaf(decay, value[n] * scale, u * b[n]);  y = fmaf(s, c[n], y);
+  //   value[n] := inverse == 0 ? 0 : round_even(s * inverse)
   void (*ssd_scan_16)(const SsdScanArgs* args) = nullptr;
+
+  // Per token, and per head h of group g = h / heads_per_group:
+  //   k[r][n] = b[r][g][n] + b_bias[h][r][n], and q likewise;
+  //   for angle s: t = fmaf(tanh(angle[s]) * 0.5f, dt, turns[h][s]); turns[h][s] = t - round(t);
+  //     for k and q of every rank, with t0, t1 at s and s + d_state / 2, sin and cos of
+  //     turns[h][s]:
+  //       t0 := fmaf(t0, cos, -(t1 * sin)); t1 := fmaf(t0, sin, t1 * cos), t0 the old one.
+  // n_angles <= d_state / 2.
+  void (*mamba3_rotate)(const Mamba3RotateArgs* args) = nullptr;
+
+  // Per head and token, with f = a >= 0 ? 1 + |a| : 1 / (1 + |a|), w = sigmoid(trap):
+  //   decay = exp(-(max(f, a_floor) * dt)); now = w * dt; before = ((1 - w) * dt) * decay.
+  // Per channel, with v[r] = x * mimo_x[r], or x: u[r] = now * v[r]; p[r] = before * (v[r] of the
+  // token before); y[r] = 0; over n in order
+  //   s = decay * S[n]; s = fmaf(p[r], k_last[r][n], s), r in order; s = fmaf(u[r], k[r][n], s), r
+  //   in order; S[n] = s; y[r] = fmaf(s, q[r][n], y[r]);
+  // then y[r] := fmaf(d, v[r], y[r]). x_last and k_last are left at the last token's. rank is at
+  // most kMaxMimoRank.
+  void (*mamba3_scan)(const Mamba3ScanArgs* args) = nullptr;
+
+  // out = acc, where over ranks r in order acc = fmaf(y[r] * silu(z * mimo_z[r]), mimo_o[r], acc),
+  // acc = 0 first. y, mimo_z, mimo_o [rank][n]; z, out [n]; n a multiple of kLanes.
+  void (*mimo_gate)(const float* y, const float* z, const float* mimo_z, const float* mimo_o,
+                    size_t rank, size_t n, float* out) = nullptr;
 };
+
+inline constexpr size_t kMaxConv = 8;       // taps of conv1d_silu
+inline constexpr size_t kMaxMimoRank = 64;  // of mamba3_scan
 
 inline constexpr float kStateSteps = 32767.0f;  // of ssd_scan_16
 inline constexpr float kStateLimitMin = 0x1p-100f;
-
-inline constexpr size_t kMaxConv = 8;  // taps of conv1d_silu
 
 // The table that defines every slot.
 extern const Kernels kScalarKernels;

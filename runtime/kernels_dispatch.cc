@@ -61,12 +61,13 @@ void FillEmpty(Kernels* kernels, const Kernels& from, Slot... slots) {
 }
 
 void Inherit(Kernels* kernels, const Kernels& from) {
-  static_assert(sizeof(Kernels) == 19 * sizeof(void*), "name every slot below");
+  static_assert(sizeof(Kernels) == 22 * sizeof(void*), "name every slot below");
   FillEmpty(kernels, from, &Kernels::quantize_row, &Kernels::matmul_q8, &Kernels::matmul_q4,
             &Kernels::matmul_f16, &Kernels::matmul_f32, &Kernels::rms_norm, &Kernels::softmax,
             &Kernels::silu_mul, &Kernels::relu2_mul, &Kernels::gelu_mul, &Kernels::add,
             &Kernels::add_scaled, &Kernels::softplus, &Kernels::conv1d_silu,
-            &Kernels::selective_scan, &Kernels::ssd_scan, &Kernels::ssd_scan_16);
+            &Kernels::selective_scan, &Kernels::ssd_scan, &Kernels::ssd_scan_16,
+            &Kernels::mamba3_rotate, &Kernels::mamba3_scan, &Kernels::mimo_gate);
 }
 
 bool Allows(uint32_t features, const Kernels& table) {

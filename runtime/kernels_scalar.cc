@@ -261,6 +261,102 @@ void SsdScan16(const SsdScanArgs* args) {
   }
 }
 
+// The key or query of one head and rank: row [d_state] plus bias, the first n_angles pairs rotated.
+void Rotate(const float* row, const float* bias, const float* turns, size_t d_state,
+            size_t n_angles, float* out) {
+  for (size_t n = 0; n < d_state; ++n) out[n] = row[n] + bias[n];
+  float* other = out + d_state / 2;
+  for (size_t s = 0; s < n_angles; ++s) {
+    const float sin = SinTurns(turns[s]), cos = CosTurns(turns[s]);
+    const float t0 = out[s], t1 = other[s];
+    out[s] = std::fmaf(t0, cos, -(t1 * sin));
+    other[s] = std::fmaf(t0, sin, t1 * cos);
+  }
+}
+
+void Mamba3Rotate(const Mamba3RotateArgs* args) {
+  for (size_t t = 0; t < args->tokens; ++t) {
+    const float* angle = args->angle + t * args->angle_stride;
+    for (size_t h = args->head_begin; h < args->head_end; ++h) {
+      const float dt = args->dt[t * args->dt_stride + h];
+      float* turns = args->turns + h * RoundUp(args->n_angles, kLanes);
+      for (size_t s = 0; s < args->n_angles; ++s) {
+        const float turned = std::fmaf(Tanh(angle[s]) * 0.5f, dt, turns[s]);
+        turns[s] = turned - RoundToEven(turned);
+      }
+      for (size_t r = 0; r < args->rank; ++r) {
+        const size_t from =
+            t * args->bc_stride + (r * args->groups + h / args->heads_per_group) * args->d_state;
+        const size_t bias = (h * args->rank + r) * args->d_state;
+        const size_t to = t * args->kq_stride + bias;
+        Rotate(args->b + from, args->b_bias + bias, turns, args->d_state, args->n_angles,
+               args->k + to);
+        Rotate(args->c + from, args->c_bias + bias, turns, args->d_state, args->n_angles,
+               args->q + to);
+      }
+    }
+  }
+}
+
+void Mamba3Scan(const Mamba3ScanArgs* args) {
+  const size_t rank = args->rank, d_state = args->d_state;
+  const size_t head_dim = args->head_blocks * kLanes;
+  for (size_t head = args->head_begin; head < args->head_end; ++head) {
+    float* k_last = args->k_last + head * rank * d_state;
+    for (size_t t = 0; t < args->tokens; ++t) {
+      const float dt = args->dt[t * args->heads_stride + head];
+      const float a = args->a[t * args->heads_stride + head];
+      const float f = a >= 0.0f ? 1.0f + std::fabs(a) : 1.0f / (1.0f + std::fabs(a));
+      const float rate = f < args->a_floor ? args->a_floor : f;  // NaN stays
+      const float w = Sigmoid(args->trap[t * args->heads_stride + head]);
+      const float decay = Exp(-(rate * dt));
+      const float now = w * dt;
+      const float before = ((1.0f - w) * dt) * decay;
+      const float* k = args->k + t * args->kq_stride + head * rank * d_state;
+      const float* q = args->q + t * args->kq_stride + head * rank * d_state;
+      for (size_t channel = head * head_dim; channel < (head + 1) * head_dim; ++channel) {
+        const float x = args->x[t * args->stride + channel];
+        float* y = args->y + t * rank * args->stride + channel;
+        float v[kMaxMimoRank], u[kMaxMimoRank], p[kMaxMimoRank];
+        for (size_t r = 0; r < rank; ++r) {
+          const bool mimo = args->mimo_x != nullptr;
+          const float weight = mimo ? args->mimo_x[r * args->stride + channel] : 1.0f;
+          v[r] = x * weight;
+          u[r] = now * v[r];
+          p[r] = before * (args->x_last[channel] * weight);
+          y[r * args->stride] = 0.0f;
+        }
+        float* state = args->state + channel / kLanes * d_state * kLanes + channel % kLanes;
+        for (size_t n = 0; n < d_state; ++n) {
+          float s = decay * state[n * kLanes];
+          for (size_t r = 0; r < rank; ++r) s = std::fmaf(p[r], k_last[r * d_state + n], s);
+          for (size_t r = 0; r < rank; ++r) s = std::fmaf(u[r], k[r * d_state + n], s);
+          state[n * kLanes] = s;
+          for (size_t r = 0; r < rank; ++r) {
+            y[r * args->stride] = std::fmaf(s, q[r * d_state + n], y[r * args->stride]);
+          }
+        }
+        for (size_t r = 0; r < rank; ++r) {
+          y[r * args->stride] = std::fmaf(args->d[channel], v[r], y[r * args->stride]);
+        }
+        args->x_last[channel] = x;
+      }
+      for (size_t i = 0; i < rank * d_state; ++i) k_last[i] = k[i];
+    }
+  }
+}
+
+void MimoGate(const float* y, const float* z, const float* mimo_z, const float* mimo_o, size_t rank,
+              size_t n, float* out) {
+  for (size_t i = 0; i < n; ++i) {
+    float acc = 0.0f;
+    for (size_t r = 0; r < rank; ++r) {
+      acc = std::fmaf(y[r * n + i] * Silu(z[i] * mimo_z[r * n + i]), mimo_o[r * n + i], acc);
+    }
+    out[i] = acc;
+  }
+}
+
 }  // namespace
 
 constinit const Kernels kScalarKernels = {
@@ -283,6 +379,9 @@ constinit const Kernels kScalarKernels = {
     .selective_scan = SelectiveScan,
     .ssd_scan = SsdScan,
     .ssd_scan_16 = SsdScan16,
+    .mamba3_rotate = Mamba3Rotate,
+    .mamba3_scan = Mamba3Scan,
+    .mimo_gate = MimoGate,
 };
 
 }  // namespace adder

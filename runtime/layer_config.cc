@@ -44,6 +44,7 @@ void Read(MetadataReader& in, Mamba1Config* c) {
   in.Uint("d_conv", 1, kMaxConv, &c->d_conv);
   in.Uint("dt_rank", 1, kMaxDim, &c->dt_rank);
   in.Float("bcdt_norm_eps", 0, &c->bcdt_norm_eps, /*required=*/false);
+  in.Bool("bcdt_norm_weights", &c->bcdt_norm_weights, /*required=*/false);
 }
 
 void Write(const Mamba1Config& c, MetadataWriter& out) {
@@ -52,6 +53,7 @@ void Write(const Mamba1Config& c, MetadataWriter& out) {
   out.Uint("d_conv", c.d_conv);
   out.Uint("dt_rank", c.dt_rank);
   if (c.bcdt_norm_eps > 0) out.Float("bcdt_norm_eps", c.bcdt_norm_eps);
+  if (c.bcdt_norm_weights) out.Bool("bcdt_norm_weights", true);
 }
 
 void Read(MetadataReader& in, Mamba2Config* c) {
@@ -91,7 +93,7 @@ void Read(MetadataReader& in, Mamba3Config* c) {
   in.Uint("head_dim", 1, kMaxHeadDim, &c->head_dim);
   in.Uint("n_groups", 1, kMaxHeads, &c->n_groups);
   in.Uint("d_state", 1, kMaxState, &c->d_state);
-  in.Uint("rank", 1, 64, &c->rank);
+  in.Uint("rank", 1, kMaxMimoRank, &c->rank);
   in.Bool("mimo", &c->mimo);
   in.Uint("n_angles", 0, c->d_state / 2, &c->n_angles);
   in.Float("a_floor", 0, &c->a_floor);

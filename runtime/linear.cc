@@ -1,5 +1,7 @@
 #include "runtime/linear.h"
 
+#include <algorithm>
+
 #include "runtime/scalar_math.h"
 
 namespace adder {
@@ -14,10 +16,22 @@ Activations Activations::Carve(Arena* arena, size_t max_tokens, size_t cols) {
   return activations;
 }
 
-void Activations::QuantizeRow(const Kernels& kernels, size_t token) {
-  const size_t groups = Groups(cols_);
-  kernels.quantize_row(x_ + token * stride_, cols_, quantized_.values + token * groups * kGroup,
-                       quantized_.scales + token * groups, quantized_.sums + token * groups);
+void Activations::QuantizeGroups(const Kernels& kernels, size_t token, size_t begin, size_t end) {
+  if (begin == end) return;
+  const size_t first = begin * kGroup;
+  const size_t group = token * Groups(cols_) + begin;
+  kernels.quantize_row(x_ + token * stride_ + first, std::min(end * kGroup, cols_) - first,
+                       quantized_.values + group * kGroup, quantized_.scales + group,
+                       quantized_.sums + group);
+}
+
+Activations Activations::From(size_t token) const {
+  Activations rows = *this;
+  const size_t groups = token * Groups(cols_);
+  rows.x_ += token * stride_;
+  rows.quantized_ = {quantized_.values + groups * kGroup, quantized_.scales + groups,
+                     quantized_.sums + groups};
+  return rows;
 }
 
 void Linear::Apply(const Kernels& kernels, size_t begin, size_t end, const Activations& x,

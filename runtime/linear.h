@@ -25,7 +25,14 @@ class Activations {
     stride_ = stride;
     quantizing_ = quantizing;
   }
-  void QuantizeRow(const Kernels& kernels, size_t token);
+  void QuantizeRow(const Kernels& kernels, size_t token) {
+    QuantizeGroups(kernels, token, 0, Groups(cols_));
+  }
+  // Groups [begin, end) of columns of a row.
+  void QuantizeGroups(const Kernels& kernels, size_t token, size_t begin, size_t end);
+
+  // The rows from `token` on.
+  Activations From(size_t token) const;
 
   const float* x() const { return x_; }
   size_t stride() const { return stride_; }

@@ -52,6 +52,21 @@ inline constexpr float kGeluC5 = -0x1.54902cp-4f;
 inline constexpr float kGeluC6 = -0x1.cbef7ep-5f;
 inline constexpr float kGeluC7 = 0x1.c12350p-5f;
 
+// tanh(x) / x = 1 + z (c1 + z (c2 + ...)) with z = x^2, |x| <= kTanhMax, relative error 4.5e-9.
+inline constexpr float kTanhMax = 0.625f;
+inline constexpr float kTanhC1 = -0x1.555532p-2f;
+inline constexpr float kTanhC2 = 0x1.1106f6p-3f;
+inline constexpr float kTanhC3 = -0x1.b835a4p-5f;
+inline constexpr float kTanhC4 = 0x1.51f8cep-6f;
+inline constexpr float kTanhC5 = -0x1.750ce4p-8f;
+
+// sin(x) / x = 1 + z (c1 + z (c2 + ...)) with z = x^2, |x| <= pi / 2, relative error 6.2e-9.
+inline constexpr float kTwoPi = 0x1.921fb6p2f;
+inline constexpr float kSinC1 = -0x1.55554cp-3f;
+inline constexpr float kSinC2 = 0x1.110edap-7f;
+inline constexpr float kSinC3 = -0x1.9f70eep-13f;
+inline constexpr float kSinC4 = 0x1.5dc8c4p-19f;
+
 // quantize_row: a group whose largest |x| is below this is all zeros.
 inline constexpr float kQuantizeMin = 0x1p-100f;
 

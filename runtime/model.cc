@@ -18,13 +18,10 @@ Result<Kernels> ChooseKernels(const std::string& isa) {
 Result<std::unique_ptr<Block>> MakeBlock(const LayerConfig& layer, uint32_t d_model,
                                          TensorBinder binder) {
   using Maker = decltype(&MakeMamba1Block);
-  static constexpr Maker kMakers[] = {
-      MakeMamba1Block, MakeMamba2Block, nullptr, MakeAttentionBlock,
-      nullptr,         nullptr,         nullptr, MakeZamba2Block};  // order of Mixer
+  static constexpr Maker kMakers[] = {MakeMamba1Block,    MakeMamba2Block, MakeMamba3Block,
+                                      MakeAttentionBlock, MakeMlpBlock,    MakeMoeBlock,
+                                      MakeParallelBlock,  MakeZamba2Block};  // order of Mixer
   static_assert(std::size(kMakers) == std::variant_size_v<Mixer>);
-  if (kMakers[layer.mixer.index()] == nullptr) {
-    return Error(Code::kUnsupported, "this build runs no %s layers", BlockKindName(layer));
-  }
   return kMakers[layer.mixer.index()](layer, d_model, std::move(binder));
 }
 

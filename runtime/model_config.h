@@ -14,10 +14,12 @@
 
 namespace adder {
 
-// Mamba-1 mixer (Gu and Dao, arXiv:2312.00752). Falcon-Mamba adds weightless RMS norms on dt, B, C.
+// Mamba-1 mixer (Gu and Dao, arXiv:2312.00752). Falcon-Mamba adds weightless RMS norms on dt, B, C,
+// Jamba adds ones with weights.
 struct Mamba1Config {
   uint32_t d_inner = 0, d_state = 0, d_conv = 0, dt_rank = 0;
   float bcdt_norm_eps = 0.0f;  // 0: no norms on dt, B and C
+  bool bcdt_norm_weights = false;
 };
 
 // How a Mamba-2 mixer combines y, the gate z and its norm.
@@ -32,13 +34,13 @@ struct Mamba2Config {
   float gated_norm_eps = 1e-5f;
 };
 
-// Mamba-3 mixer: no convolution, a two-tap input, rotated B and C; rank > 1: MIMO.
+// Mamba-3 mixer: no convolution, a two-tap input, rotated B and C. MIMO: x, z and the output have
+// `rank` versions, made and joined by the weights mimo_x, mimo_z and mimo_o.
 struct Mamba3Config {
   uint32_t n_heads = 0, head_dim = 0, n_groups = 0, d_state = 0;
   uint32_t rank = 1;
-  bool mimo =
-      false;  // pairs (s, s + d_state / 2) rotate and mimo_x, _z, _o exist; else (2s, 2s + 1)
-  uint32_t n_angles = 0;  // pairs that rotate, <= d_state / 2
+  bool mimo = false;
+  uint32_t n_angles = 0;  // pairs (s, s + d_state / 2) that rotate, s = 0 .. n_angles - 1
   float a_floor = 1e-4f;  // A <= -a_floor
   bool out_norm = false;  // RMS norm of y per head and rank before the gate
 };
@@ -71,14 +73,14 @@ enum class Routing {
 
 struct MoeConfig {
   uint32_t n_experts = 0, top_k = 0;
-  MlpConfig expert;
+  MlpConfig expert = {};
   uint32_t d_shared = 0;  // width of an expert that every token takes; 0: none
   uint32_t d_latent = 0;  // width that routed experts work at; 0: d_model
   Routing routing = Routing::kSoftmaxAll;
   // kSigmoid only: the experts lie in n_groups, of which the best top_groups take part.
   uint32_t n_groups = 1, top_groups = 1;
-  bool normalize = true;  // weights are divided by their sum
-  float scale = 1.0f;     // and multiplied by this
+  bool normalize = true;  // kSigmoid only: weights are divided by their sum
+  float scale = 1.0f;     // of the weights
 };
 
 // h += mamba2(norm(h)) + attention(norm(h)) (Falcon-H1).

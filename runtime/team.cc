@@ -37,6 +37,14 @@ void Worker::Quantize(Range tokens, Activations* activations) const {
   for (size_t t = tokens.begin; t < tokens.end; ++t) activations->QuantizeRow(kernels_, t);
 }
 
+void Worker::QuantizeGroups(Range groups, size_t tokens, Activations* activations) const {
+  if (!activations->quantizing()) return;
+  const OpTimer timer(telemetry_, Op::kQuantize, 0, tokens * groups.size() * kGroup * 2);
+  for (size_t t = 0; t < tokens; ++t) {
+    activations->QuantizeGroups(kernels_, t, groups.begin, groups.end);
+  }
+}
+
 void Worker::Linear(const adder::Linear& linear, Range row_blocks, const Activations& x,
                     size_t tokens, float* y, size_t y_stride) const {
   if (row_blocks.size() == 0) return;
@@ -87,11 +95,25 @@ void Worker::SiluMul(Range tokens, const float* z, float* y, size_t channels) co
   }
 }
 
-void Worker::GeluMul(Range tokens, const float* z, float* y, size_t channels) const {
-  const OpTimer timer(telemetry_, Op::kGate, 0, tokens.size() * channels * 2);
-  for (size_t t = tokens.begin; t < tokens.end; ++t) {
-    kernels_.gelu_mul(z + t * channels, channels, y + t * channels);
+void Worker::Gate(Activation activation, Range blocks, size_t tokens, const float* z, float* y,
+                  size_t stride) const {
+  const size_t first = blocks.begin * kLanes;
+  const size_t n = blocks.size() * kLanes;
+  const OpTimer timer(telemetry_, Op::kGate, 0, tokens * n * 2);
+  const auto gate = activation == Activation::kSilu    ? kernels_.silu_mul
+                    : activation == Activation::kRelu2 ? kernels_.relu2_mul
+                                                       : kernels_.gelu_mul;
+  for (size_t t = 0; t < tokens; ++t) {
+    const size_t at = t * stride + first;
+    gate(z != nullptr ? z + at : nullptr, n, y + at);
   }
+}
+
+void Worker::AddScaled(Range blocks, const float* x, float scale, float* y) const {
+  const size_t first = blocks.begin * kLanes;
+  const size_t n = blocks.size() * kLanes;
+  const OpTimer timer(telemetry_, Op::kAdd, 0, 2 * n);
+  kernels_.add_scaled(x + first, scale, n, y + first);
 }
 
 void Worker::Softplus(Range blocks, size_t tokens, const float* bias, float lo, float hi, float* x,
@@ -138,6 +160,36 @@ void Worker::SsdScan(Range heads, SsdScanArgs args, bool bits16) const {
   args.head_begin = heads.begin;
   args.head_end = heads.end;
   (bits16 ? kernels_.ssd_scan_16 : kernels_.ssd_scan)(&args);
+}
+
+void Worker::Mamba3Rotate(Range heads, Mamba3RotateArgs args) const {
+  const size_t n = heads.size() * args.rank * args.d_state;
+  // Per pair of a rank, for k and q: two sums and two rotations of three operations; sine and
+  // cosine are shared by the ranks.
+  const OpTimer timer(telemetry_, Op::kRotate, 2 * n * kFloat,
+                      args.tokens * (n * 8 + heads.size() * args.n_angles * 30));
+  args.head_begin = heads.begin;
+  args.head_end = heads.end;
+  kernels_.mamba3_rotate(&args);
+}
+
+void Worker::Mamba3Scan(Range heads, Mamba3ScanArgs args) const {
+  const size_t n = heads.size() * args.head_blocks * kLanes;
+  const OpTimer timer(telemetry_, Op::kScan, 2 * n * args.d_state * kFloat,
+                      args.tokens * n * args.d_state * (1 + 6 * args.rank));
+  args.head_begin = heads.begin;
+  args.head_end = heads.end;
+  kernels_.mamba3_scan(&args);
+}
+
+void Worker::MimoGate(Range tokens, const float* y, const float* z, const float* mimo_z,
+                      const float* mimo_o, size_t rank, size_t channels, float* out) const {
+  const OpTimer timer(telemetry_, Op::kGate, 2 * rank * channels * kFloat,
+                      tokens.size() * rank * channels * 5);
+  for (size_t t = tokens.begin; t < tokens.end; ++t) {
+    kernels_.mimo_gate(y + t * rank * channels, z + t * channels, mimo_z, mimo_o, rank, channels,
+                       out + t * channels);
+  }
 }
 
 Result<Team> Team::Create(const Kernels& kernels, size_t threads) {

@@ -17,6 +17,7 @@
 #include "runtime/attention.h"
 #include "runtime/kernels.h"
 #include "runtime/linear.h"
+#include "runtime/model_config.h"
 #include "runtime/status.h"
 #include "runtime/telemetry.h"
 
@@ -40,6 +41,8 @@ class Worker {
                float count, float eps, float* y, size_t y_stride) const;
   // Quantizes rows of activations, if any of their readers wants that.
   void Quantize(Range tokens, Activations* activations) const;
+  // The same for a range of groups of columns, of rows 0 .. tokens - 1.
+  void QuantizeGroups(Range groups, size_t tokens, Activations* activations) const;
   // y [tokens][y_stride] = W x + bias for a range of row blocks.
   void Linear(const adder::Linear& linear, Range row_blocks, const Activations& x, size_t tokens,
               float* y, size_t y_stride) const;
@@ -54,8 +57,11 @@ class Worker {
   void Add(Range tokens, const float* x, float* y, size_t channels) const;
   // y *= silu(z), channels padded to kLanes.
   void SiluMul(Range tokens, const float* z, float* y, size_t channels) const;
-  // y *= gelu(z) likewise.
-  void GeluMul(Range tokens, const float* z, float* y, size_t channels) const;
+  // y *= activation(z), or y = activation(y) where z is nullptr, for a range of channel blocks.
+  void Gate(Activation activation, Range blocks, size_t tokens, const float* z, float* y,
+            size_t stride) const;
+  // y += scale * x, for a range of channel blocks of one row.
+  void AddScaled(Range blocks, const float* x, float scale, float* y) const;
   // x = clamp(softplus(x + bias)) for a range of channel blocks.
   void Softplus(Range blocks, size_t tokens, const float* bias, float lo, float hi, float* x,
                 size_t stride) const;
@@ -66,6 +72,12 @@ class Worker {
   void SelectiveScan(Range blocks, SelectiveScanArgs args) const;
   // Kernels::ssd_scan, or ssd_scan_16, for a range of heads.
   void SsdScan(Range heads, SsdScanArgs args, bool bits16) const;
+  // Kernels::mamba3_rotate and mamba3_scan for a range of heads.
+  void Mamba3Rotate(Range heads, Mamba3RotateArgs args) const;
+  void Mamba3Scan(Range heads, Mamba3ScanArgs args) const;
+  // Kernels::mimo_gate: y [tokens][rank][channels] to out [tokens][channels].
+  void MimoGate(Range tokens, const float* y, const float* z, const float* mimo_z,
+                const float* mimo_o, size_t rank, size_t channels, float* out) const;
 
  private:
   const Kernels& kernels_;

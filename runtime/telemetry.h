@@ -19,15 +19,16 @@ enum class Op : size_t {
   kMatmulF32,
   kConv,
   kSoftplus,
+  kRotate,
   kScan,
   kAttention,
   kGate,
   kAdd,
 };
-inline constexpr size_t kOps = 13;
+inline constexpr size_t kOps = 14;
 inline constexpr const char* kOpNames[kOps] = {
     "embedding", "norm",     "quantize", "matmul q8", "matmul q4", "matmul f16", "matmul f32",
-    "conv",      "softplus", "scan",     "attention", "gate",      "add"};
+    "conv",      "softplus", "rotate",   "scan",      "attention", "gate",       "add"};
 
 struct OpTotals {
   uint64_t calls = 0;

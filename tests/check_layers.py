@@ -13,7 +13,8 @@ import re
 import sys
 import tempfile
 
-FOLDERS = ("runtime", "quant", "kernels_x86", "kernels_arm", "converter", "cli", "examples", "tests")
+FOLDERS = ("runtime", "quant", "kernels_simd", "kernels_x86", "kernels_arm", "converter", "cli", "examples",
+           "tests")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 
 # Files of runtime/ from the bottom up, by name without suffix. A file may include its own layer and
@@ -23,7 +24,8 @@ RUNTIME_LAYERS = (
     ("mapped_file", "arena", "telemetry", "kernels", "kernels_*", "sampler",
      "utf8", "unicode", "regex", "byte_chars", "text_steps", "added_tokens", "bpe", "text_stream",
      "tokenizer", "tokenizer_*"),
-    ("model_file", "model_config", "metadata_json", "layer_config", "linear", "attention", "dense_xnnpack"),
+    ("model_file", "model_config", "metadata_json", "layer_config", "linear", "attention", "routing",
+     "dense_xnnpack"),
     ("team",),
     ("tensor_binder",),
     ("block", "blocks/*"),
@@ -42,12 +44,13 @@ CONVERTER = ["converter/*", "quant/*", "runtime/status.h", "runtime/mapped_file.
              "runtime/text_steps.h", "runtime/utf8.h", "runtime/unicode.h", "runtime/regex.h",
              "runtime/rapidjson.h"]
 MODEL = ["runtime/model.h", "runtime/session.h", "runtime/session_*.h"]
-RUNS_MODELS = ["converter/golden_check.*"]  # the files of the converter that run a model
+RUNS_MODELS = ["converter/golden_check.*", "converter/evaluation.*"]  # the files of the converter that run a model
 ENGINE = ["runtime/model.h", "runtime/session*.h", "runtime/generate.h",
           "runtime/kernels_dispatch.h"]
 PROJECT = {
-    "kernels_x86": KERNELS + ["kernels_x86/*.h"],
-    "kernels_arm": KERNELS + ["kernels_arm/*.h"],
+    "kernels_simd": KERNELS + ["kernels_simd/*.h"],
+    "kernels_x86": KERNELS + ["kernels_simd/*.h", "kernels_x86/*.h"],
+    "kernels_arm": KERNELS + ["kernels_simd/*.h", "kernels_arm/*.h"],
     "quant": ["quant/*", "runtime/status.h", "runtime/scalar_math.h", "runtime/math_constants.h"],
     "converter": CONVERTER,
     "cli": ["cli/*"] + PUBLIC + CONVERTER + ENGINE,

@@ -435,6 +435,36 @@ class SynthAndBenchTest(CliTest):
             self.assertGreater(figures[key], 0, key)
 
 
+    def test_endurance(self):
+        result = self.ok("bench", self.tiny, "--endurance", 2000, "--json")
+        figures = json.loads(result.stdout)
+        self.assertEqual(figures["tokens"], 2000)
+        self.assertGreater(figures["last_us"], 0)
+
+
+class EvaluationTest(CliTest):
+    def test_perplexity_and_compare(self):
+        text = self.dir / "evaluation.txt"
+        text.write_text("Once upon a time there was a king.<|endoftext|>The old king was sad. " * 9)
+        report = json.loads(self.ok("perplexity", self.story, text, "--ctx", 32, "--json").stdout)
+        self.assertGreater(report["perplexity"], 1)
+        self.assertEqual(report["tokens"], report["windows"] * 31)
+        plain = self.ok("perplexity", self.story, text, "--ctx", 32, "--windows", 2, "-q")
+        self.assertIn(b"perplexity", plain.stdout)
+        same = json.loads(
+            self.ok("compare", self.story, self.story, text, "--ctx", 32, "--json").stdout)
+        self.assertEqual(same["mean_kl"], 0)
+        self.assertEqual(same["top1_agreement"], 1)
+        self.assertEqual(same["perplexity_a"], same["perplexity_b"])
+
+    def test_errors(self):
+        text = self.dir / "short.txt"
+        text.write_text("")
+        self.fails(2, "too few to score", "perplexity", self.story, text)
+        self.fails(2, "no tokenizer", "perplexity", self.tiny, text)
+        self.fails(1, "cannot open", "perplexity", self.story, self.dir / "absent.txt")
+
+
 class TokenizeTest(CliTest):
     def test_round_trip(self):
         text = "Once upon a time\n<|im_end|> caf\u00e9 \U0001f600"

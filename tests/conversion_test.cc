@@ -6,9 +6,8 @@
 
 #include "converter/safetensors.h"
 #include "runtime/mapped_file.h"
-#include "runtime/session_buffer.h"
 #include "tests/converted_model.h"
-#include "tests/reference_mamba.h"
+#include "tests/equals_reference.h"
 #include "tests/tiny_checkpoint.h"
 
 namespace adder::test {
@@ -163,42 +162,6 @@ TEST(SameBytes, OriginalEqualsHuggingFaceLayout) {
 
 // ---- Arithmetic, against the independent implementation in double precision ----
 
-void ExpectEqualsReference(const TinyCheckpoint& checkpoint, Reference&& reference, size_t layers) {
-  const TempDir folder;
-  checkpoint.Write(folder);
-  const auto converted = ConvertedModel(folder.path(), WeightType::kF32);
-  ASSERT_NE(converted->model, nullptr);
-  const auto buffer = SessionBuffer::Create(*converted->model, {.tile = 5});
-  ASSERT_TRUE(buffer.ok());
-  std::vector<int32_t> ids;
-  for (int32_t i = 0; i < 30; ++i) ids.push_back(i * 7 % 40);
-  const std::vector<Vec> expected = reference.Run(ids, layers);
-
-  class Rows final : public FeedObserver {
-   public:
-    void OnLogits(size_t, std::span<const float> logits) override {
-      rows.emplace_back(logits.begin(), logits.end());
-    }
-    std::vector<Vec> rows;
-  } actual;
-  ASSERT_TRUE(buffer->session().Feed(ids, &actual).ok());
-  ASSERT_EQ(actual.rows.size(), expected.size());
-  double sum = 0, squares = 0, n = 0, worst = 0;
-  for (size_t t = 0; t < expected.size(); ++t) {
-    ASSERT_EQ(actual.rows[t].size(), expected[t].size());
-    for (size_t i = 0; i < expected[t].size(); ++i) {
-      sum += expected[t][i];
-      squares += expected[t][i] * expected[t][i];
-      n += 1;
-      worst = std::max(worst, std::fabs(expected[t][i] - actual.rows[t][i]));
-      ASSERT_TRUE(std::isfinite(actual.rows[t][i]));
-    }
-  }
-  const double deviation = std::sqrt(squares / n - sum / n * (sum / n));
-  ASSERT_GT(deviation, 0.1);  // the model says something
-  EXPECT_LE(worst / deviation, 1e-4);
-}
-
 struct NamedMamba2 {
   const char* name;
   std::function<void(Mamba2Shape&)> change;
@@ -235,6 +198,7 @@ const NamedMamba2 kMamba2Options[] = {
        s.original = true, s.norm = NormKind::kNormThenGate, s.n_groups = 2, s.head_dim = 20;
      }},
     {"NoNorm", [](Mamba2Shape& s) { s.original = true, s.norm = NormKind::kNone; }},
+    {"Mlp", [](Mamba2Shape& s) { s.original = true, s.d_ff = 24; }},
     {"DOfEveryChannel",
      [](Mamba2Shape& s) { s.original = true, s.d_has_hdim = true, s.head_dim = 20; }}};
 INSTANTIATE_TEST_SUITE_P(Tiny, Mamba2Options, testing::ValuesIn(kMamba2Options),
@@ -251,6 +215,14 @@ TEST(Mamba1Options, EqualTheReference) {
       ExpectEqualsReference(checkpoint, ReferenceMamba1(checkpoint, shape), shape.layers);
     }
   }
+}
+
+TEST(Mamba1Options, OriginalWithMlpEqualsTheReference) {
+  Mamba1Shape shape;
+  shape.original = true;
+  shape.d_ff = 40;
+  const TinyCheckpoint checkpoint = MakeMamba1(shape);
+  ExpectEqualsReference(checkpoint, ReferenceMamba1(checkpoint, shape), shape.layers);
 }
 
 // ---- Heads and vocabularies ----
@@ -428,19 +400,20 @@ TEST(Refused, Mamba2) {
        {"lower limit beyond float", Key("[0.000000, Infinity]", "[1e300, Infinity]"),
         Code::kCorruptFile, "time_step_limit"}});
   shape.original = true;
-  ExpectRefusals(
-      MakeMamba2(shape),
-      {{"Mamba-3", Key("\"Mamba2\"", "\"Mamba3\""), Code::kUnsupported, "Mamba3"},
-       {"LayerNorm", AddKey("\"rms_norm\": false"), Code::kUnsupported, "rms_norm"},
-       {"MLP", AddKey("\"d_intermediate\": 64"), Code::kUnsupported, "d_intermediate"},
-       {"attention", AddKey("\"attn_layer_idx\": [1]"), Code::kUnsupported, "attn_layer_idx"},
-       {"part of the width",
-        [](TinyCheckpoint& c) {
-          FloatArray& in_proj = c.weights.at("backbone.layers.0.mixer.in_proj.weight");
-          in_proj.shape[0] += 16;
-          in_proj.values.resize(in_proj.shape[0] * in_proj.shape[1], 0.1f);
-        },
-        Code::kCorruptFile, "d_ssm"}});
+  ExpectRefusals(MakeMamba2(shape),
+                 {{"Mamba-4", Key("\"Mamba2\"", "\"Mamba4\""), Code::kUnsupported, "Mamba4"},
+                  {"LayerNorm", AddKey("\"rms_norm\": false"), Code::kUnsupported, "rms_norm"},
+                  {"missing MLP", Key("\"d_intermediate\": 0", "\"d_intermediate\": 64"),
+                   Code::kNotFound, "layers.0.mlp.fc2.weight is missing"},
+                  {"attention", AddKey("\"attn_layer_idx\": [1]"), Code::kCorruptFile,
+                   "attn_cfg: num_heads is missing"},
+                  {"part of the width",
+                   [](TinyCheckpoint& c) {
+                     FloatArray& in_proj = c.weights.at("backbone.layers.0.mixer.in_proj.weight");
+                     in_proj.shape[0] += 16;
+                     in_proj.values.resize(in_proj.shape[0] * in_proj.shape[1], 0.1f);
+                   },
+                   Code::kCorruptFile, "d_ssm"}});
 }
 
 TEST(Refused, FalconMambaWithoutNorms) {

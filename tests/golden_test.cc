@@ -21,14 +21,14 @@ TEST_P(Golden, Float32EqualsTheReference) {
   const auto report =
       CheckGolden(*model->model, GoldenFolder(GetParam().folder) + "/golden.safetensors");
   ASSERT_TRUE(report.ok()) << report.status().message();
-  EXPECT_EQ(report->tokens, 48u);
+  EXPECT_GE(report->tokens, 40u);
   EXPECT_LE(report->logits_error, 1e-4);
   EXPECT_EQ(report->top1_equal, report->tokens);
   if (!GetParam().complete) return;
   EXPECT_GE(report->hidden_layers, 2u);
   EXPECT_LE(report->hidden_error, 1e-4);
-  EXPECT_EQ(report->greedy_expected, 12u);
-  EXPECT_EQ(report->greedy_equal, 12u);
+  EXPECT_GE(report->greedy_expected, 10u);
+  EXPECT_EQ(report->greedy_equal, report->greedy_expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -37,7 +37,9 @@ INSTANTIATE_TEST_SUITE_P(
                     GoldenCase{"mamba1-sharded", true}, GoldenCase{"mamba1-original", true},
                     GoldenCase{"mamba1-odd", true}, GoldenCase{"falcon-mamba", true},
                     GoldenCase{"mamba2", true}, GoldenCase{"mamba2-bf16", false},
-                    GoldenCase{"mamba2-original", true}, GoldenCase{"codestral-mamba", true}),
+                    GoldenCase{"mamba2-original", true}, GoldenCase{"codestral-mamba", true},
+                    GoldenCase{"mamba3-siso", true}, GoldenCase{"mamba3-siso-mlp", true},
+                    GoldenCase{"mamba3-mimo", true}, GoldenCase{"mamba3-mimo-norm", true}),
     [](const auto& test) {
       std::string name = test.param.folder;
       std::replace(name.begin(), name.end(), '-', '_');

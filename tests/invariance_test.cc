@@ -248,7 +248,13 @@ constexpr InvarianceCase kCases[] = {{"mamba1", WeightType::kQ8, 0x2c7e1e0aad2c0
                                      {"mamba2", WeightType::kF16, 0x413f8f470251dcc7u},
                                      {"mamba2", WeightType::kF32, 0x8ad70fcee258698cu},
                                      {"codestral-mamba", WeightType::kQ8, 0x9058bb2f1fbe1de5u},
-                                     {"codestral-mamba", WeightType::kQ4, 0xc19b8ff652b855ccu}};
+                                     {"codestral-mamba", WeightType::kQ4, 0xc19b8ff652b855ccu},
+                                     {"mamba3-siso", WeightType::kQ8, 0x36fc954f8891b5a8u},
+                                     {"mamba3-siso", WeightType::kQ4, 0x1db8dc38a464394bu},
+                                     {"mamba3-mimo-norm", WeightType::kQ8, 0x6a513b8cbc0a367du},
+                                     {"mamba3-mimo-norm", WeightType::kQ4, 0xa71dd32c2a323d00u},
+                                     {"mamba3-mimo", WeightType::kQ8, 0x384ae098001056aeu},
+                                     {"mamba3-mimo", WeightType::kQ4, 0xf29497caec76d51fu}};
 INSTANTIATE_TEST_SUITE_P(Goldens, Invariance, testing::ValuesIn(kCases), CaseName);
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "runtime/kernels_dispatch.h"
 #include "tests/kernel_cases.h"
+#include "tests/kernel_cases_mamba3.h"
 
 namespace adder {
 namespace {
@@ -171,6 +172,41 @@ TEST_P(KernelsParity, SsdScan) {
                  << ", " << shape.head_blocks << " blocks, " << shape.d_state << " states");
     CompareFills([&](const Kernels& k, const Inputs& s) { return RunSsdScan(k, s, shape); });
     CompareFills([&](const Kernels& k, const Inputs& s) { return RunSsdScan16(k, s, shape); });
+  }
+}
+
+constexpr Mamba3Shape kMamba3Shapes[] = {
+    {1, 1, 0, 1, 1, 1, 1, 1, 0},       {1, 4, 0, 4, 4, 128, 1, 4, 32},
+    {1, 3, 1, 3, 3, 34, 4, 2, 17, 16}, {2, 2, 0, 2, 1, 6, 2, 1, 3},
+    {9, 6, 2, 5, 2, 16, 1, 2, 7, 32},  {33, 2, 0, 2, 1, 43, 3, 2, 21},
+    {5, 2, 0, 2, 5, 64, 4, 1, 16},     {3, 1, 0, 1, 2, 40, 1, 1, 20, 16},
+    {2, 1, 0, 1, 1, 3, 64, 1, 1},      {5, 2, 2, 2, 4, 16, 1, 1, 8},
+};
+
+TEST_P(KernelsParity, Mamba3Rotate) {
+  for (const Mamba3Shape& shape : kMamba3Shapes) {
+    SCOPED_TRACE(testing::Message()
+                 << shape.tokens << " tokens, rank " << shape.rank << ", " << shape.n_angles
+                 << " angles of " << shape.d_state << " states");
+    CompareFills([&](const Kernels& k, const Inputs& s) { return RunMamba3Rotate(k, s, shape); });
+  }
+}
+
+TEST_P(KernelsParity, Mamba3Scan) {
+  for (const Mamba3Shape& shape : kMamba3Shapes) {
+    SCOPED_TRACE(testing::Message()
+                 << shape.tokens << " tokens, rank " << shape.rank << ", " << shape.head_blocks
+                 << " blocks, " << shape.d_state << " states");
+    CompareFills([&](const Kernels& k, const Inputs& s) { return RunMamba3Scan(k, s, shape); });
+  }
+}
+
+TEST_P(KernelsParity, MimoGate) {
+  for (const size_t rank : Sizes{1, 2, 4, 7}) {
+    for (const size_t n : Sizes{16, 48, 1024}) {
+      SCOPED_TRACE(testing::Message() << "rank " << rank << ", " << n);
+      CompareFills([&](const Kernels& k, const Inputs& s) { return RunMimoGate(k, s, rank, n); });
+    }
   }
 }
 

@@ -30,6 +30,7 @@ class Reference {
         const std::string layer = "backbone.layers." + std::to_string(i) + ".";
         const Vec y = Mixer(i, layer + "mixer.", Rms(h, Get(layer + "norm.weight"), 1));
         for (size_t k = 0; k < d_model; ++k) h[k] += y[k];
+        if (Has(layer + "mlp.fc1.weight")) Mlp(layer, &h);
       }
       logits.push_back(MatVec("lm_head.weight", Rms(h, Get("backbone.norm_f.weight"), 1)));
     }
@@ -96,6 +97,15 @@ class Reference {
   }
 
  private:
+  // Section 6.3: the second half of fc1 is the gate.
+  void Mlp(const std::string& layer, Vec* h) const {
+    const Vec both = MatVec(layer + "mlp.fc1.weight", Rms(*h, Get(layer + "norm2.weight"), 1));
+    Vec up(both.size() / 2);
+    for (size_t i = 0; i < up.size(); ++i) up[i] = both[i] * Silu(both[up.size() + i]);
+    const Vec y = MatVec(layer + "mlp.fc2.weight", up);
+    for (size_t k = 0; k < y.size(); ++k) (*h)[k] += y[k];
+  }
+
   const TinyCheckpoint& checkpoint_;
   std::vector<State> states_;
 };

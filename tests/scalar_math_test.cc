@@ -33,14 +33,22 @@ double TrueSoftplus(double x) { return std::fmax(x, 0) + std::log1p(std::exp(-st
 double TrueGelu(double x) { return 0.5 * x * std::erfc(-x * std::sqrt(0.5)); }
 double TrueExp2(double x) { return std::exp2(x); }
 double TrueExp(double x) { return std::exp(x); }
+double TrueSigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+double TrueTanh(double x) { return std::tanh(x); }
+constexpr double kTurn = 6.283185307179586;
+double TrueSinTurns(double t) { return std::sin(kTurn * t); }
 
 void ExpectErrors(uint64_t step) {
   const double exp2 = LargestError(Exp2, TrueExp2, kExp2Min, kExp2Max, step);
   const double exp = LargestError(Exp, TrueExp, kExpMin, kExpMax, step);
   const double silu = LargestError(Silu, TrueSilu, -88.0f, FLT_MAX, step);
   const double softplus = LargestError(Softplus, TrueSoftplus, kExpMin, FLT_MAX, step);
-  printf("largest relative errors: exp2 %.3g, exp %.3g, silu %.3g, softplus %.3g\n", exp2, exp,
+  const double sigmoid = LargestError(Sigmoid, TrueSigmoid, -87.0f, FLT_MAX, step);
+  const double tanh = LargestError(Tanh, TrueTanh, -FLT_MAX, FLT_MAX, step);
+  const double sine = LargestError(SinTurns, TrueSinTurns, -0.25f, 0.25f, step);
+  printf("largest relative errors: exp2 %.3g, exp %.3g, silu %.3g, softplus %.3g, ", exp2, exp,
          silu, softplus);
+  printf("sigmoid %.3g, tanh %.3g, sine %.3g, ", sigmoid, tanh, sine);
   const double gelu = LargestError(Gelu, TrueGelu, -5.0f, FLT_MAX, step);
   const double gelu_tail = LargestError(Gelu, TrueGelu, -13.0f, -5.0f, step);
   printf("gelu %.3g, below -5 %.3g\n", gelu, gelu_tail);
@@ -50,8 +58,12 @@ void ExpectErrors(uint64_t step) {
   EXPECT_LE(exp, 2e-7);
   EXPECT_LE(silu, 4e-7);
   EXPECT_LE(softplus, 4e-7);
+  EXPECT_LE(sigmoid, 4e-7);
+  EXPECT_LE(tanh, 4e-7);
+  EXPECT_LE(sine, 3e-7);
   // A bound of zero error would mean that nothing was compared.
   EXPECT_GT(std::fmin(std::fmin(exp2, exp), std::fmin(silu, softplus)), 1e-8);
+  EXPECT_GT(std::fmin(std::fmin(sigmoid, tanh), sine), 1e-8);
 }
 
 TEST(ScalarMath, ErrorBoundsOnASampleOfFloats) { ExpectErrors(997); }
@@ -75,7 +87,9 @@ TEST(ScalarMath, NaNStaysNaNWhateverItsPayload) {
     for (const uint32_t sign : {0u, 0x80000000u}) {
       const float x = std::bit_cast<float>(sign | 0x7f800000u | payload);
       EXPECT_TRUE(std::isnan(Exp2(x)) && std::isnan(Exp(x)) && std::isnan(Silu(x)) &&
-                  std::isnan(Softplus(x)) && std::isnan(Relu2(x)) && std::isnan(Gelu(x)))
+                  std::isnan(Softplus(x)) && std::isnan(Relu2(x)) && std::isnan(Gelu(x)) &&
+                  std::isnan(Sigmoid(x)) && std::isnan(Tanh(x)) && std::isnan(SinTurns(x)) &&
+                  std::isnan(CosTurns(x)))
           << payload;
     }
   }
@@ -163,6 +177,32 @@ TEST(ScalarMath, GeluAndRelu2AtTheirEnds) {
   EXPECT_EQ(Relu2(-0.0f), 0.0f);
   EXPECT_EQ(Relu2(1.5f), 2.25f);
   EXPECT_EQ(Relu2(kInfinity), kInfinity);
+}
+
+TEST(ScalarMath, SigmoidAndTanhAtTheirEnds) {
+  EXPECT_EQ(Sigmoid(0.0f), 0.5f);
+  EXPECT_EQ(Sigmoid(kInfinity), 1.0f);
+  EXPECT_LE(Sigmoid(-kInfinity), 0x1.0001p-127f);
+  EXPECT_EQ(Tanh(0.0f), 0.0f);
+  EXPECT_EQ(Tanh(kInfinity), 1.0f);
+  EXPECT_EQ(Tanh(-kInfinity), -1.0f);
+  EXPECT_EQ(Tanh(-20.0f), -1.0f);
+}
+
+TEST(ScalarMath, SineAndCosineOverAWholeTurn) {
+  double largest = 0;
+  for (int i = -(1 << 20); i <= 1 << 20; ++i) {
+    const float t = std::ldexp(static_cast<float>(i), -21);
+    largest = std::fmax(largest, std::fabs(SinTurns(t) - std::sin(kTurn * double{t})));
+    largest = std::fmax(largest, std::fabs(CosTurns(t) - std::cos(kTurn * double{t})));
+  }
+  EXPECT_LE(largest, 2e-7);
+  EXPECT_GT(largest, 1e-8);
+  EXPECT_EQ(SinTurns(0.0f), 0.0f);
+  EXPECT_EQ(SinTurns(0.5f), 0.0f);
+  EXPECT_EQ(CosTurns(0.25f), 0.0f);
+  EXPECT_EQ(CosTurns(0.0f), SinTurns(0.25f));
+  EXPECT_NEAR(CosTurns(0.0f), 1.0, 1e-7);
 }
 
 // The value of a half, from its definition.

@@ -56,3 +56,8 @@ if __name__ == "__main__":
         return np.vectorize(math.erfc)(a / np.sqrt(2)) * np.exp(a * a / 2) * (1 + scale * a)
 
     fit("scaled erfc(a / sqrt 2), a in [0, 6]", scaled_erfc, 1e-9, 6 * scale / (1 + 6 * scale), 7)
+    # Odd functions f(x) = x p(x^2).
+    tanh = lambda z: np.tanh(np.sqrt(z)) / np.sqrt(z)
+    fit("tanh(sqrt z) / sqrt z, z in [0, 0.625^2]", tanh, 1e-9, 0.625**2, 5)
+    sine = lambda z: np.sin(np.sqrt(z)) / np.sqrt(z)
+    fit("sin(sqrt z) / sqrt z, z in [0, (pi/2)^2]", sine, 1e-9, (np.pi / 2) ** 2, 4)

@@ -1,4 +1,5 @@
-// Mamba-1 block (Gu and Dao, arXiv:2312.00752) and its Falcon-Mamba variant.
+// Mamba-1 block (Gu and Dao, arXiv:2312.00752) and its variants: RMS norms on dt, B and C, without
+// weights (Falcon-Mamba) or with (Jamba).
 #include <memory>
 
 #include "runtime/block.h"
@@ -23,6 +24,9 @@ class Mamba1Block final : public Block {
         x_dt_(bind.Matrix("x_dt", c_.dt_rank, c_.d_inner)),
         x_b_(bind.Matrix("x_b", c_.d_state, c_.d_inner)),
         x_c_(bind.Matrix("x_c", c_.d_state, c_.d_inner)),
+        dt_norm_(config.bcdt_norm_weights ? bind.Floats("dt_norm", {c_.dt_rank}) : nullptr),
+        b_norm_(config.bcdt_norm_weights ? bind.Floats("b_norm", {c_.d_state}) : nullptr),
+        c_norm_(config.bcdt_norm_weights ? bind.Floats("c_norm", {c_.d_state}) : nullptr),
         dt_proj_(bind.Matrix("dt_proj", c_.d_inner, c_.dt_rank)),
         dt_bias_(bind.Floats("dt_bias", {channels_})),
         a_(bind.Floats("a", {channels_ / kLanes, c_.d_state, kLanes})),
@@ -72,9 +76,9 @@ class Mamba1Block final : public Block {
     args.team.Run(RowBytes(tokens, x_dt_.padded_rows()), [&](const Worker& w) {
       const Range mine = w.Share(tokens);
       if (c_.bcdt_norm_eps > 0) {
-        NormRows(w, mine, x_dt_, s.dt_low);
-        NormRows(w, mine, x_b_, s.b);
-        NormRows(w, mine, x_c_, s.c);
+        NormRows(w, mine, x_dt_, dt_norm_, s.dt_low);
+        NormRows(w, mine, x_b_, b_norm_, s.b);
+        NormRows(w, mine, x_c_, c_norm_, s.c);
       }
       w.Quantize(mine, &s.rank);
     });
@@ -135,27 +139,30 @@ class Mamba1Block final : public Block {
 
   size_t ConvStateFloats() const { return channels_ * (c_.d_conv - 1); }
 
-  // Falcon-Mamba: RMS norm without weights over the outputs of one part of x_proj.
-  void NormRows(const Worker& w, Range tokens, const Linear& part, float* rows) const {
-    w.RmsNorm(tokens, rows, part.padded_rows(), nullptr, part.rows, static_cast<float>(part.rows),
+  // RMS norm of the outputs of one part of x_proj.
+  void NormRows(const Worker& w, Range tokens, const Linear& part, const float* weight,
+                float* rows) const {
+    w.RmsNorm(tokens, rows, part.padded_rows(), weight, part.rows, static_cast<float>(part.rows),
               c_.bcdt_norm_eps, rows, part.padded_rows());
   }
 
   Mamba1Config c_;
   float norm_eps_;
   size_t d_model_;
-  size_t channels_;           // d_inner padded to kLanes
-  const float* norm_;         // [d_model]
-  Linear in_x_, in_z_;        // [d_inner, d_model]
-  const float* conv_weight_;  // [channels / kLanes][d_conv][kLanes]
-  const float* conv_bias_;    // [channels]
-  Linear x_dt_;               // [dt_rank, d_inner]
-  Linear x_b_, x_c_;          // [d_state, d_inner]
-  Linear dt_proj_;            // [d_inner, dt_rank]
-  const float* dt_bias_;      // [channels]
-  const float* a_;            // [channels / kLanes][d_state][kLanes], -exp(A_log) * log2(e)
-  const float* d_;            // [channels]
-  Linear out_proj_;           // [d_model, d_inner]
+  size_t channels_;                // d_inner padded to kLanes
+  const float* norm_;              // [d_model]
+  Linear in_x_, in_z_;             // [d_inner, d_model]
+  const float* conv_weight_;       // [channels / kLanes][d_conv][kLanes]
+  const float* conv_bias_;         // [channels]
+  Linear x_dt_;                    // [dt_rank, d_inner]
+  Linear x_b_, x_c_;               // [d_state, d_inner]
+  const float* dt_norm_;           // [dt_rank] or nullptr
+  const float *b_norm_, *c_norm_;  // [d_state] or nullptr
+  Linear dt_proj_;                 // [d_inner, dt_rank]
+  const float* dt_bias_;           // [channels]
+  const float* a_;                 // [channels / kLanes][d_state][kLanes], -exp(A_log) * log2(e)
+  const float* d_;                 // [channels]
+  Linear out_proj_;                // [d_model, d_inner]
 };
 
 }  // namespace
