@@ -57,6 +57,7 @@ class Comparison final : public FeedObserver {
   void OnHidden(size_t block, size_t first_token, size_t tokens, const float* hidden,
                 size_t stride) override {
     if (!hidden_ || (block + 1) % hidden_->blocks != 0) return;
+    if (block / hidden_->blocks >= hidden_->layers) return;
     const size_t row = hidden_->first + block / hidden_->blocks;
     const size_t length = hidden_->reference.shape[1];
     for (size_t t = 0; t < tokens; ++t) {
@@ -139,14 +140,15 @@ Result<GoldenReport> CheckGolden(const Model& model, const std::string& golden_p
   std::optional<HiddenStates> hidden;
   if (golden.Has("hidden_states")) {
     ADDER_ASSIGN_OR_RETURN(Reference states, golden.Read("hidden_states", 3));
-    // Mamba-3: the embedding, then every layer, with or without an MLP of its own. The other pure
-    // Mamba families: every layer, then the final norm.
-    const bool mamba3 = model.config().family == "mamba3";
+    // The families without attention: every layer, then the final norm. Mamba-3: the embedding,
+    // then every layer. Hybrids: the embedding, every layer but the last, the final norm.
+    const std::string& family = model.config().family;
+    const bool pure = family == "mamba" || family == "falcon_mamba" || family == "mamba2";
     const size_t blocks = model.blocks().size(), layers = states.shape[0] - 1;
     const std::vector<uint64_t> expected = {layers + 1, prompt.size(), d_model};
-    const bool fits = mamba3 ? layers > 0 && blocks % layers == 0 : blocks == layers;
-    if (states.shape == expected && fits) {
-      hidden = HiddenStates{std::move(states), mamba3 ? 1u : 0u, layers, blocks / layers};
+    if (states.shape == expected && layers > 0 && blocks % layers == 0) {
+      const size_t compared = pure || family == "mamba3" ? layers : layers - 1;
+      hidden = HiddenStates{std::move(states), pure ? 0u : 1u, compared, blocks / layers};
     }
   }
 

@@ -1,5 +1,6 @@
 #include "runtime/attention.h"
 
+#include <cmath>
 #include <limits>
 
 #include "runtime/scalar_math.h"
@@ -19,20 +20,27 @@ void Rotate(const float* turns, size_t rotary_dim, float* head) {
   }
 }
 
+inline void Store(float x, float* element) { *element = x; }
+inline void Store(float x, uint16_t* element) { *element = F32ToF16(x); }
+inline bool IsFinite(float x) { return std::fabs(x) <= std::numeric_limits<float>::max(); }
+inline bool IsFinite(uint16_t half) { return (half & 0x7c00) != 0x7c00; }
+
 // Sums over values also run over slots with weight 0, so values must be finite. One that is not
 // goes in as 0 with a key of NaN: so the fault reaches the tokens that see the slot, and no others.
-void StoreHead(const float* k, const float* v, size_t head_dim, size_t slots, size_t slot,
-               uint16_t* keys, uint16_t* values) {
-  constexpr uint16_t kExponent = 0x7c00, kNan = 0x7e00;
-  uint16_t* key = keys + slot / kLanes * head_dim * kLanes + slot % kLanes;
-  for (size_t d = 0; d < head_dim; ++d) key[d * kLanes] = F32ToF16(k[d]);
+template <typename Element>
+void StoreHead(const AttentionArgs& args, const float* k, const float* v, size_t kv_head,
+               size_t slot) {
+  const size_t head_dim = args.head_dim, slots = args.slots();
+  Element* key = args.keys<Element>(kv_head) + slot / kLanes * head_dim * kLanes + slot % kLanes;
+  Element* values = args.values<Element>(kv_head);
+  for (size_t d = 0; d < head_dim; ++d) Store(k[d], &key[d * kLanes]);
   for (size_t d = 0; d < head_dim; ++d) {
-    uint16_t value = F32ToF16(v[d]);
-    if ((value & kExponent) == kExponent) {
-      value = 0;
-      *key = kNan;
+    Element* value = &values[(d / kLanes * slots + slot) * kLanes + d % kLanes];
+    Store(v[d], value);
+    if (!IsFinite(*value)) {
+      *value = Element{};
+      Store(std::numeric_limits<float>::quiet_NaN(), key);
     }
-    values[(d / kLanes * slots + slot) * kLanes + d % kLanes] = value;
   }
 }
 
@@ -93,7 +101,12 @@ class Group {
     const Window seen(a_.position + a_.tokens - 1, before + a_.tokens, a_.slots());
     for (size_t begin = 0; begin < a_.slots(); begin += kChunk) {
       const Span used = seen.Within({begin, std::min(begin + kChunk, a_.slots())});
-      if (used.begin < used.end) AddChunk(used);
+      if (used.begin >= used.end) continue;
+      if (a_.f32) {
+        AddChunk<float>(used);
+      } else {
+        AddChunk<uint16_t>(used);
+      }
     }
     for (size_t row = begin_; row < end_; ++row) Finish(row);
   }
@@ -102,23 +115,34 @@ class Group {
   // All slots of `used` have been written: what lies between the two parts of a window is older
   // than both. Those before it in its first block of lanes have been too, those behind it perhaps
   // not.
+  template <typename Element>
   void AddChunk(const Span& used) const {
     const Span blocks = {used.begin / kLanes * kLanes, RoundUp(used.end, kLanes)};
     const size_t rows = end_ - begin_;
     float* scores = a_.scores + begin_ * kChunk;
-    kernels_.matmul_f16(a_.keys(kv_head_) + blocks.begin * a_.head_dim,
-                        (blocks.end - blocks.begin) / kLanes, a_.head_dim,
-                        a_.queries + begin_ * a_.head_dim, a_.head_dim, rows, scores, kChunk);
+    Multiply<Element>(a_.keys<Element>(kv_head_) + blocks.begin * a_.head_dim,
+                      (blocks.end - blocks.begin) / kLanes, a_.head_dim,
+                      a_.queries + begin_ * a_.head_dim, a_.head_dim, rows, scores, kChunk);
     for (size_t row = begin_; row < end_; ++row) Weigh(row, blocks);
     for (size_t d = 0; d < a_.head_dim; d += kLanes) {
-      kernels_.matmul_f16(a_.values(kv_head_) + d * a_.slots() + blocks.begin * kLanes, 1,
-                          used.end - blocks.begin, scores, kChunk, rows,
-                          a_.added + begin_ * a_.head_dim + d, a_.head_dim);
+      Multiply<Element>(a_.values<Element>(kv_head_) + d * a_.slots() + blocks.begin * kLanes, 1,
+                        used.end - blocks.begin, scores, kChunk, rows,
+                        a_.added + begin_ * a_.head_dim + d, a_.head_dim);
     }
     for (size_t row = begin_; row < end_; ++row) {
       float* sum = a_.sums + row * a_.head_dim;
       const float* added = a_.added + row * a_.head_dim;
       for (size_t d = 0; d < a_.head_dim; ++d) sum[d] = sum[d] * a_.rescale[row] + added[d];
+    }
+  }
+
+  template <typename Element>
+  void Multiply(const Element* matrix, size_t row_blocks, size_t cols, const float* x,
+                size_t x_stride, size_t rows, float* y, size_t y_stride) const {
+    if constexpr (sizeof(Element) == sizeof(float)) {
+      kernels_.matmul_f32(matrix, row_blocks, cols, x, x_stride, rows, y, y_stride);
+    } else {
+      kernels_.matmul_f16(matrix, row_blocks, cols, x, x_stride, rows, y, y_stride);
     }
   }
 
@@ -181,7 +205,7 @@ void StoreToken(const AttentionArgs& a, size_t token) {
     float* k = a.k + (token * a.n_kv_heads + h) * a.head_dim;
     const float* v = a.v + (token * a.n_kv_heads + h) * a.head_dim;
     Rotate(turns, a.rotary_dim, k);
-    StoreHead(k, v, a.head_dim, a.slots(), slot, a.keys(h), a.values(h));
+    (a.f32 ? StoreHead<float> : StoreHead<uint16_t>)(a, k, v, h, slot);
   }
 }
 

@@ -1,7 +1,8 @@
 // Attention between its projections: rotation, a ring of keys and values, softmax.
 //
 // Token `position` of a text has slot position % slots of the ring, for ever. Per key/value head
-// the ring holds halves in two arrays, both laid out as matrices that matmul_f16 reads:
+// the ring holds halves (in models of f32 weights: floats) in two arrays, both laid out as matrices
+// that matmul_f16 (matmul_f32) reads:
 //   keys    [slots / kLanes][head_dim][kLanes]   a row per slot: scores = keys * query
 //   values  [head_dim / kLanes][slots][kLanes]   a column per slot: output = values * weights
 // A token sees the latest `context` tokens. The ring has room for kStoredAhead more, so that many
@@ -38,7 +39,8 @@ struct AttentionArgs {
   float* q;           // [tokens][n_heads][head_dim] in: queries; out: weighted sums of values
   float* k;           // [tokens][n_kv_heads][head_dim], rotated in place
   const float* v;     // [tokens][n_kv_heads][head_dim]
-  uint16_t* ring;     // [n_kv_heads][2][RingSlots(context) * head_dim]
+  bool f32;           // the ring holds floats, else halves
+  void* ring;         // [n_kv_heads][2][RingSlots(context) * head_dim]
   // Scratch.
   float* queries;                          // [n_heads][tokens][head_dim] rotated and scaled
   float* turns;                            // [tokens][rotary_dim] cosines, then sines
@@ -48,8 +50,14 @@ struct AttentionArgs {
 
   size_t slots() const { return RingSlots(context); }
   size_t kv_channels() const { return n_kv_heads * head_dim; }
-  uint16_t* keys(size_t kv_head) const { return ring + 2 * kv_head * slots() * head_dim; }
-  uint16_t* values(size_t kv_head) const { return keys(kv_head) + slots() * head_dim; }
+  template <typename Element>
+  Element* keys(size_t kv_head) const {
+    return static_cast<Element*>(ring) + 2 * kv_head * slots() * head_dim;
+  }
+  template <typename Element>
+  Element* values(size_t kv_head) const {
+    return keys<Element>(kv_head) + slots() * head_dim;
+  }
   // Tokens that the last one sees, itself included.
   size_t SeenTokens() const {
     return static_cast<size_t>(std::min<uint64_t>(position + tokens, context));

@@ -48,8 +48,6 @@ void KeepTopGroups(const MoeConfig& config, float* values, float* group_scores) 
   }
 }
 
-float Sigmoid(float x) { return 1.0f / (1.0f + Exp(-x)); }
-
 }  // namespace
 
 void ChooseExperts(const MoeConfig& config, const float* logits, const float* bias, float* scratch,

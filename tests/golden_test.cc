@@ -39,7 +39,11 @@ INSTANTIATE_TEST_SUITE_P(
                     GoldenCase{"mamba2", true}, GoldenCase{"mamba2-bf16", false},
                     GoldenCase{"mamba2-original", true}, GoldenCase{"codestral-mamba", true},
                     GoldenCase{"mamba3-siso", true}, GoldenCase{"mamba3-siso-mlp", true},
-                    GoldenCase{"mamba3-mimo", true}, GoldenCase{"mamba3-mimo-norm", true}),
+                    GoldenCase{"mamba3-mimo", true}, GoldenCase{"mamba3-mimo-norm", true},
+                    GoldenCase{"jamba", true}, GoldenCase{"bamba", true},
+                    GoldenCase{"granite-h-dense", true}, GoldenCase{"granite-h-moe", true},
+                    GoldenCase{"nemotron-h", true}, GoldenCase{"zamba2", true},
+                    GoldenCase{"falcon-h1", true}),
     [](const auto& test) {
       std::string name = test.param.folder;
       std::replace(name.begin(), name.end(), '-', '_');

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "runtime/scalar_math.h"
 #include "tests/made_model.h"
 
 namespace adder::test {
@@ -72,16 +71,12 @@ class MadeReference {
     std::vector<Vec> keys, values;
   };
 
-  // q becomes the weighted sums of the values of the latest `context` tokens. Keys and values are
-  // halves, as in the ring.
+  // q becomes the weighted sums of the values of the latest `context` tokens.
   void Attend(const AttentionConfig& c, const std::string& rope, size_t context, Past* past, Vec q,
               Vec k, Vec v, Vec* out) const {
     const auto position = static_cast<double>(past->keys.size());
     Rotate(c, rope, position, &q);
     Rotate(c, rope, position, &k);
-    for (Vec* halves : {&k, &v}) {
-      for (double& x : *halves) x = double{F16ToF32(F32ToF16(static_cast<float>(x)))};
-    }
     past->keys.push_back(k);
     past->values.push_back(v);
     const size_t width = RoundUp(c.head_dim, kLanes);

@@ -224,11 +224,7 @@ TEST_P(Zamba2, EqualsTheReference) {
   const auto model = made.Open();
   ASSERT_NE(model, nullptr);
   const std::vector<int32_t> ids = Ids(40);
-  // 2e-6 up to the first key or value that rounds to the other half; no residual damps the
-  // difference then. A wrong equation costs 0.1 and more.
-  EXPECT_LE(LargestError(RowsOf(*model, 64, ids), Reference(made).Run(ids)), 5e-3);
-  const std::vector<int32_t> few(ids.begin(), ids.begin() + 3);
-  EXPECT_LE(LargestError(RowsOf(*model, 64, few), Reference(made).Run(few)), 1e-5);
+  EXPECT_LE(LargestError(RowsOf(*model, 64, ids), Reference(made).Run(ids)), 1e-4);
 }
 
 TEST_P(Zamba2, TilesChangeNoBit) {

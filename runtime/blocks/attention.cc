@@ -76,6 +76,7 @@ class AttentionBlock final : public Block {
         conv_q_(Convolution::Bind(c_, "conv_q", q_channels_, bind)),
         conv_k_(Convolution::Bind(c_, "conv_k", kv_channels_, bind)),
         conv_v_(Convolution::Bind(c_, "conv_v", kv_channels_, bind)) {
+    heads_.SetF32(k_.dtype == DType::kMatF32);
     if (c_.d_mlp == 0) return;
     mlp_up_ = bind.Matrix("mlp_up", c_.d_mlp, d_model);
     mlp_gate_ = bind.Matrix("mlp_gate", c_.d_mlp, d_model);

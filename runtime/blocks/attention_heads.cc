@@ -34,7 +34,8 @@ void AttentionHeads::Forward(const ForwardArgs& args, const Buffers& s, float* q
                              .q = q + first * q_channels(),
                              .k = k + first * kv_channels(),
                              .v = v + first * kv_channels(),
-                             .ring = reinterpret_cast<uint16_t*>(args.kv),
+                             .f32 = f32_,
+                             .ring = args.kv,
                              .queries = s.queries,
                              .turns = s.turns,
                              .scores = s.scores,
@@ -46,7 +47,7 @@ void AttentionHeads::Forward(const ForwardArgs& args, const Buffers& s, float* q
     args.team.Run(RowBytes(a.tokens, q_channels() + 2 * kv_channels()),
                   [&](const Worker& w) { w.StoreTokens(w.Share(a.tokens), a); });
     // A prompt reads the ring once but computes with it for every token.
-    args.team.Run(a.tokens * a.SeenTokens() * kv_channels() * 2 * sizeof(uint16_t),
+    args.team.Run(a.tokens * a.SeenTokens() * kv_channels() * 2 * ElementBytes(),
                   [&](const Worker& w) { w.Attend(w.Share(c_.n_heads), a); });
   }
 }

@@ -19,8 +19,11 @@ class AttentionHeads {
   size_t q_channels() const { return c_.n_heads * head_dim_; }
   size_t kv_channels() const { return c_.n_kv_heads * head_dim_; }
   size_t KvBytes(size_t context) const {
-    return 2 * RingSlots(context) * kv_channels() * sizeof(uint16_t);
+    return 2 * RingSlots(context) * kv_channels() * ElementBytes();
   }
+
+  // Keys and values are kept in f16, or in f32 where the weights are: then nothing is rounded.
+  void SetF32(bool f32) { f32_ = f32; }
 
   struct Buffers {  // of AttentionArgs
     float *queries, *turns, *scores, *sums, *added;
@@ -33,7 +36,10 @@ class AttentionHeads {
                const float* v) const noexcept;
 
  private:
+  size_t ElementBytes() const { return f32_ ? sizeof(float) : sizeof(uint16_t); }
+
   AttentionConfig c_;
+  bool f32_ = false;
   size_t head_dim_;    // padded
   const float* rope_;  // [rotary_dim / 2] or nullptr
 };

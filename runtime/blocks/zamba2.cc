@@ -44,6 +44,7 @@ class Zamba2Block final : public Block {
         down_(shared.Matrix("down", d_model_, config.d_ff)),
         linear_(own.Matrix("linear", d_model_, d_model_)),
         ssm_(std::move(ssm)) {
+    heads_.SetF32(k_.base.dtype == DType::kMatF32);
     if (config.adapter_rank == 0) return;
     gate_.in = own.Matrix("adapter_in", config.adapter_rank, d_model_);
     gate_.out = own.Matrix("adapter_gate", config.d_ff, config.adapter_rank);
@@ -107,8 +108,9 @@ class Zamba2Block final : public Block {
     gate_.Apply(args, s.narrow, s.mlp_low, s.added, s.gate);
     up_.Apply(args, s.narrow, s.mlp_low, s.added, s.up);
     const size_t width = up_.base.padded_rows();
-    args.team.Run(RowBytes(tokens, width),
-                  [&](const Worker& w) { w.GeluMul(w.Share(tokens), s.gate, s.up, width); });
+    args.team.Run(RowBytes(tokens, width), [&](const Worker& w) {
+      w.Gate(Activation::kGelu, w.Share(width / kLanes), tokens, s.gate, s.up, width);
+    });
     s.inner.Set(s.up, width, down_.quantized());
     Apply(args, down_, &s.inner, s.x);
     s.narrow.Set(s.x, stride, linear_.quantized());
