@@ -254,7 +254,23 @@ constexpr InvarianceCase kCases[] = {{"mamba1", WeightType::kQ8, 0x2c7e1e0aad2c0
                                      {"mamba3-mimo-norm", WeightType::kQ8, 0x6a513b8cbc0a367du},
                                      {"mamba3-mimo-norm", WeightType::kQ4, 0xa71dd32c2a323d00u},
                                      {"mamba3-mimo", WeightType::kQ8, 0x384ae098001056aeu},
-                                     {"mamba3-mimo", WeightType::kQ4, 0xf29497caec76d51fu}};
+                                     {"mamba3-mimo", WeightType::kQ4, 0xf29497caec76d51fu},
+                                     {"mamba3-siso-mlp", WeightType::kQ8, 0x8bb8500a8f40b235u},
+                                     {"mamba3-siso-mlp", WeightType::kQ4, 0x952a986070e43ac3u},
+                                     {"jamba", WeightType::kQ8, 0x9dbc5bc93c72cceau},
+                                     {"jamba", WeightType::kQ4, 0xb0b7b2595f63d31du},
+                                     {"bamba", WeightType::kQ8, 0xa3b264fad237ee57u},
+                                     {"bamba", WeightType::kQ4, 0xdbc426f94199741cu},
+                                     {"granite-h-dense", WeightType::kQ8, 0xd8c4ef3af125b6d7u},
+                                     {"granite-h-dense", WeightType::kQ4, 0xdd8ce58725f2b5bau},
+                                     {"granite-h-moe", WeightType::kQ8, 0xc3a1c320dca2802au},
+                                     {"granite-h-moe", WeightType::kQ4, 0xa396805fa5b4fc50u},
+                                     {"nemotron-h", WeightType::kQ8, 0x0bf000a2c3b5945du},
+                                     {"nemotron-h", WeightType::kQ4, 0xd201f7d998d530f4u},
+                                     {"zamba2", WeightType::kQ8, 0xf8c38ccf3bf2bae1u},
+                                     {"zamba2", WeightType::kQ4, 0x8a8b3df1a754f7c4u},
+                                     {"falcon-h1", WeightType::kQ8, 0xeb5a1fe6ec91dfd1u},
+                                     {"falcon-h1", WeightType::kQ4, 0xbc8c23ddb216ebf2u}};
 INSTANTIATE_TEST_SUITE_P(Goldens, Invariance, testing::ValuesIn(kCases), CaseName);
 
 }  // namespace
