@@ -165,8 +165,8 @@ typedef enum adder_context_policy {
 typedef struct adder_session_options {
   size_t struct_size;
   uint32_t tile; /* prompt tokens that pass a layer together: speed against scratch memory; 0: 64 */
-  uint32_t threads; /* that share the work, the caller's included, at most as many as processors;
-                       0: 1. Results depend on neither. */
+  uint32_t threads;   /* that share the work, the caller's included, at most as many as processors;
+                         0: 1. Results depend on neither. */
   int32_t state_type; /* adder_state_type */
   uint32_t context; /* tokens that attention layers look back on, the current one included; 0: 4096.
                        Takes kv_bytes_per_token each. Models without such layers ignore it. */
