@@ -78,7 +78,7 @@ TEST(GgufConversion, QuantizedFilesStayCloseToTheReference) {
   ASSERT_NE(converted->model, nullptr);
   const auto golden = CheckGolden(*converted->model, Peer("hf-mamba2/golden.safetensors"));
   ASSERT_TRUE(golden.ok()) << golden.status().message();
-  EXPECT_LE(golden->logits_error, 0.5);
+  EXPECT_LE(golden->logits_error, 0.6);
   EXPECT_EQ(converted->model->config().provenance.back().second, "GGUF, tensors in F32 Q4_K Q6_K");
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "converter/tokenizer_fields.h"
@@ -121,7 +122,7 @@ TEST_P(ByteLevelBpe, AgreesWithTokenizerJson) {
   }
 }
 
-// Codestral's SentencePiece: its scores are the ranks of its pieces, its merges follow from them.
+// Codestral's SentencePiece, with scores in the order of its merges: the merges follow from them.
 TEST(SentencePiece, AgreesWithTokenizerJson) {
   const TokenizerCase& c = kTokenizerCases[5];
   const std::string json = TokenizerJson(c);
@@ -134,7 +135,16 @@ TEST(SentencePiece, AgreesWithTokenizerJson) {
     const std::string& token = vocabulary.tokens[i];
     if (type == 1 && token.size() == 6 && token.starts_with("<0x")) type = 6;
     if (token == "<unk>") type = 2;
-    if (type == 1) scores[i] = -static_cast<float>(i);
+  }
+  std::map<std::string, size_t> rank;  // of the first merge that makes a piece
+  for (size_t i = 0; i < vocabulary.merges.size(); ++i) {
+    std::string piece = vocabulary.merges[i];
+    piece.erase(piece.find(' '), 1);
+    rank.emplace(piece, i);
+  }
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const auto found = rank.find(vocabulary.tokens[i]);
+    scores[i] = -static_cast<float>(found == rank.end() ? rank.size() * 3 : found->second);
   }
   GgufWriter file;
   file.Add("tokenizer.ggml.model", "llama").Add("tokenizer.ggml.tokens", vocabulary.tokens);
@@ -152,13 +162,17 @@ TEST(SentencePiece, AgreesWithTokenizerJson) {
     // tokenizer.json puts no mark in front of a space or behind a special token; SentencePiece and
     // llama.cpp do.
     if (input.starts_with(" ") || input.starts_with("\xE2\x96\x81")) continue;
-    const auto plain = expected->Encode(input, {.add_special = false, .parse_special = false});
-    const auto parsed = expected->Encode(input, {.add_special = false});
-    if (!plain.ok() || *plain != *parsed) continue;
+    const auto expected_ids = expected->Encode(input);
+    ASSERT_TRUE(expected_ids.ok());
+    const auto is_added = [&](int32_t id) {
+      const int32_t type = vocabulary.types[static_cast<size_t>(id)];
+      return type == 3 || type == 4;
+    };
+    if (std::any_of(expected_ids->begin() + 1, expected_ids->end(), is_added)) continue;
     SCOPED_TRACE(input.substr(0, 200));
     const auto ids = tokenizer->Encode(input);
     ASSERT_TRUE(ids.ok());
-    EXPECT_EQ(*ids, *expected->Encode(input));  // with BOS
+    EXPECT_EQ(*ids, *expected_ids);  // with BOS
     EXPECT_EQ(*tokenizer->Decode(*ids), *expected->Decode(*ids));
     ++compared;
   }
@@ -193,7 +207,7 @@ TEST(SentencePiece, MergesByScore) {
   EXPECT_EQ(ids("x"), (std::vector<int32_t>{1, 5, 0}));
   EXPECT_EQ(ids(""), std::vector<int32_t>{1});
   EXPECT_EQ(ids("a</s>a"), (std::vector<int32_t>{1, 8, 2, 8}));
-  EXPECT_EQ(*tokenizer->Decode(ids("a b\n")), "<s>a b\n");
+  EXPECT_EQ(*tokenizer->Decode(ids("a b\n"), true), "a b\n");
 }
 
 TEST(SentencePiece, PutsAroundATextWhatTheFileWants) {
