@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cmath>
+#include <functional>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -290,6 +293,10 @@ class Compiler {
       const uint32_t left = Find(text.substr(0, at)), right = Find(text.substr(at));
       if (left == kNoToken || right == kNoToken) continue;
       if (types_[left] != kNormal || types_[right] != kNormal) continue;
+      if (parts_.merges.size() == kMaxMerges) {
+        return Fail(Code::kUnsupported, "more than " + std::to_string(kMaxMerges) +
+                                            " ways to make a piece of two others");
+      }
       parts_.merges.push_back({left, right, rank, id});
     }
     return {};
