@@ -153,6 +153,19 @@ class ConvertTest(CliTest):
         self.assertEqual(report["file_bytes"], out.stat().st_size)
         self.assertNotIn("%", result.stderr)
 
+    def test_gguf(self):
+        peer = SOURCE / "tests/peer-gguf"
+        out = self.dir / "gguf.adder"
+        self.ok("convert", peer / "mamba2-F16.gguf", "-o", out, "--type", "f32", "--quiet")
+        self.assertRegex(self.ok("inspect", out).stdout.decode(),
+                         r"(?m)^source +GGUF, tensors in F32 F16$")
+        self.ok("verify", out, "--golden", peer / "hf-mamba2/golden.safetensors")
+        self.ok("run", out, "-p", "The old king", "-n", "3")
+        cut = self.dir / "cut.gguf"
+        cut.write_bytes((peer / "mamba2-F16.gguf").read_bytes()[:-1])
+        self.fails(1, r"cut\.gguf: blk\.0\.ssm_out\.weight: 262144 bytes from byte", "convert", cut,
+                   "-o", self.dir / "x")
+
     def test_spares_other_files(self):
         out = self.dir / "weights.safetensors"
         out.write_bytes(b"precious")
