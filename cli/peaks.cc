@@ -64,8 +64,8 @@ constexpr PeakLoop kLoops[] = {
 #define ADDER_FMLA(i) "fmla v" i ".4s, v31.4s, v31.4s\n\t"
 
 void Mlal() { ADDER_LOOP("", ADDER_MLAL, "v") }
-void Sdot() { ADDER_LOOP(".arch_extension dotprod\n\t", ADDER_SDOT, "v") }
-void Smmla() { ADDER_LOOP(".arch_extension i8mm\n\t", ADDER_SMMLA, "v") }
+void Sdot() { ADDER_LOOP(".arch armv8.2-a+dotprod\n\t", ADDER_SDOT, "v") }
+void Smmla() { ADDER_LOOP(".arch armv8.2-a+i8mm\n\t", ADDER_SMMLA, "v") }
 void Fmla() { ADDER_LOOP("", ADDER_FMLA, "v") }
 
 constexpr PeakLoop kLoops[] = {
