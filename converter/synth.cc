@@ -6,6 +6,7 @@
 #include <deque>
 
 #include "converter/model_writer.h"
+#include "converter/synth_hybrids.h"
 #include "quant/pack.h"
 
 namespace adder {
@@ -230,6 +231,7 @@ Result<std::vector<uint8_t>> RandomMatrix(DType type, size_t rows, size_t cols, 
 std::vector<std::string> SynthNames() {
   std::vector<std::string> names;
   for (const Shape& shape : kShapes) names.push_back(shape.name);
+  for (std::string& name : HybridNames()) names.push_back(std::move(name));
   return names;
 }
 
@@ -237,15 +239,21 @@ Result<ConvertReport> Synthesize(const std::string& name, const std::string& out
                                  const ConvertOptions& options) {
   const Shape* shape = std::find_if(std::begin(kShapes), std::end(kShapes),
                                     [&](const Shape& s) { return name == s.name; });
-  if (shape == std::end(kShapes)) {
+  std::optional<ModelPlan> hybrid = PlanHybrid(name);
+  if (shape == std::end(kShapes) && !hybrid) {
     std::string known;
-    for (const Shape& s : kShapes) known += (known.empty() ? "" : ", ") + std::string(s.name);
+    for (const std::string& s : SynthNames()) known += (known.empty() ? "" : ", ") + s;
     return Error(Code::kInvalidArgument, "there is no model \"%s\"; known are %s", name.c_str(),
                  known.c_str());
   }
-  const SynthCheckpoint synth(*shape);
+  const SynthCheckpoint synth(hybrid ? kShapes[0] : *shape);
   ADDER_ASSIGN_OR_RETURN(const Checkpoint checkpoint, synth.Make());
-  ADDER_ASSIGN_OR_RETURN(ModelPlan plan, PlanModel(checkpoint, ""));
+  ModelPlan plan;
+  if (hybrid) {
+    plan = std::move(*hybrid);
+  } else {
+    ADDER_ASSIGN_OR_RETURN(plan, PlanModel(checkpoint, ""));
+  }
   ConvertReport report;
   TensorLoader loader(checkpoint);
   uint64_t seed = 0;

@@ -448,6 +448,18 @@ class SynthAndBenchTest(CliTest):
             self.assertGreater(figures[key], 0, key)
 
 
+    def test_bench_of_a_hybrid(self):
+        hybrid = self.dir / "hybrid.adder"
+        self.ok("convert", golden("granite-h-moe"), "-o", hybrid, "--type", "q4")
+        figures = json.loads(self.ok("bench", hybrid, "--prompt", 8, "-n", 2, "--repeats", 1,
+                                     "--json").stdout)
+        self.assertGreater(figures["kv_bytes_per_token"], 0)
+        self.assertIn("context_ms_per_1000", figures)
+        # A token reads the chosen experts only.
+        self.assertLess(figures["bytes_per_token"], hybrid.stat().st_size)
+        self.assertIn(b"1,000 tokens", self.ok("bench", hybrid, "--prompt", 8, "-n", 2,
+                                               "--repeats", 1).stdout)
+
     def test_endurance(self):
         result = self.ok("bench", self.tiny, "--endurance", 2000, "--json")
         figures = json.loads(result.stdout)
