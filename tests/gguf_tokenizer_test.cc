@@ -22,8 +22,9 @@ struct Vocabulary {
 };
 
 Vocabulary ReadVocabulary(const std::string& json) {
-  rapidjson::Document document;
-  document.Parse(json.data(), json.size());
+  rapidjson::Document parsed;
+  parsed.Parse(json.data(), json.size());
+  const JsonValue& document = parsed;  // clang finds comparing its other iterators ambiguous
   Vocabulary out;
   std::map<uint32_t, std::pair<std::string, int32_t>> by_id;
   for (const auto& piece : document["model"]["vocab"].GetObject()) {
