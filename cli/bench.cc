@@ -93,12 +93,32 @@ struct Measured {
   Telemetry prefill_profile, decode_profile;
   double prefill_seconds = 0, decode_seconds = 0;  // of all repeats together
   double int8_peak = 0, float_peak = 0;            // Gmultiply-adds/s of one core; 0: unknown
+  double context_ms = 0;  // that 1,000 tokens of context add to a token; models with attention only
 };
 
 Result<double> FeedTimed(Session& session, std::span<const int32_t> ids) {
   const auto start = std::chrono::steady_clock::now();
   ADDER_RETURN_IF_ERROR(session.Feed(ids));
   return Seconds(start);
+}
+
+// The shortest time of a token behind `position` tokens that were fed.
+Result<double> ShortestToken(Session& session) {
+  double shortest = 1e9;
+  for (int32_t token = 1; token <= 16; ++token) {
+    ADDER_ASSIGN_OR_RETURN(const double seconds, FeedTimed(session, {&token, 1}));
+    shortest = std::min(shortest, seconds);
+  }
+  return shortest;
+}
+
+// What 1,000 more tokens of context cost each token, milliseconds.
+Result<double> ContextCost(const Model& model, Session& session) {
+  session.Reset();
+  ADDER_ASSIGN_OR_RETURN(const double before, ShortestToken(session));
+  ADDER_RETURN_IF_ERROR(session.Feed(Prompt(model, 984)));
+  ADDER_ASSIGN_OR_RETURN(const double after, ShortestToken(session));
+  return (after - before) * 1e3;
 }
 
 Result<Measured> Measure(const Options& options, const Model& model) {
@@ -116,6 +136,9 @@ Result<Measured> Measure(const Options& options, const Model& model) {
   if (options.profile) {
     m.int8_peak = MeasurePeak(model.kernels().name, /*int8=*/true);
     m.float_peak = MeasurePeak(model.kernels().name, /*int8=*/false);
+  }
+  if (model.KvBytesPerToken() > 0 && options.session.context >= 1016) {
+    ADDER_ASSIGN_OR_RETURN(m.context_ms, ContextCost(model, session));
   }
   const ReadBandwidth region;
   double before = region.Measure(m.threads);
@@ -250,6 +273,10 @@ std::string Report(const Options& options, const Model& model, const Measured& m
     text += Line("read bandwidth", m.read_gb_s, "GB/s");
     text += Format("%-15s %9.0f %%  of it (%.0f to %.0f)\n", "decode uses",
                    100 * m.fraction.Median(), 100 * m.fraction.Min(), 100 * m.fraction.Max());
+    if (model.KvBytesPerToken() > 0) {
+      text += Format("%-15s %9.3f ms more per token for 1,000 tokens of it, %.1f MB\n", "context",
+                     m.context_ms, static_cast<double>(model.KvBytesPerToken()) * 1000 / 1e6);
+    }
     text += Line("open", m.open_ms, "ms");
     text += Format("%-15s %9.1f MB beside the file's pages, %.1f MB of it the session\n",
                    "resident", m.resident_mb, m.session_mb);
@@ -279,6 +306,8 @@ std::string Report(const Options& options, const Model& model, const Measured& m
   json.Member("bytes_per_token", BytesPerToken(model, options));
   json.Member("read_bandwidth_gb_s", m.read_gb_s.Median());
   json.Member("bandwidth_fraction", m.fraction.Median());
+  json.Member("context_ms_per_1000", m.context_ms);
+  json.Member("kv_bytes_per_token", model.KvBytesPerToken());
   json.Member("open_ms", m.open_ms.Median());
   json.Member("resident_mb", m.resident_mb);
   json.Member("session_mb", m.session_mb);

@@ -72,7 +72,7 @@ void AddConvert(CLI::App* app, Action* action) {
   CLI::App* command = app->add_subcommand("convert", "Make a model file from a checkpoint");
   auto options = std::make_shared<Options>();
   AddText(command, "SRC", "", &options->source,
-          "Folder of a checkpoint with config.json, or its weights file")
+          "Folder of a checkpoint with config.json, its weights file, or a GGUF file")
       ->required();
   AddText(command, "-o,--output", "FILE (required)", &options->output,
           "Model file to make; an older model of that name is replaced")
@@ -91,6 +91,8 @@ void AddConvert(CLI::App* app, Action* action) {
       "  adder convert path/to/checkpoint -o model.adder             8 bits, nearly lossless\n"
       "  adder convert path/to/checkpoint -o small.adder --type q4   half of that\n"
       "  adder convert pytorch_model.bin -o exact.adder --type f32   for comparisons\n"
+      "  adder convert model.gguf -o model.adder                     weights and tokenizer of a "
+      "GGUF file\n"
       "\n"
       "The model gets its name when it is complete: Ctrl-C or a full disk leave nothing behind.\n"
       "The same checkpoint always gives the same bytes.");

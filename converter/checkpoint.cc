@@ -6,6 +6,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "converter/gguf_checkpoint.h"
 #include "converter/pytorch_file.h"
 #include "converter/safetensors.h"
 #include "converter/text.h"
@@ -214,6 +215,20 @@ class CheckpointReader {
     return {};
   }
 
+  // Everything of a .gguf file.
+  Status AddGguf(const std::string& file) {
+    ADDER_ASSIGN_OR_RETURN(MappedFile mapped, OpenRegular(folder_ + "/" + file));
+    out_.files_.push_back(std::make_shared<MappedFile>(std::move(mapped)));
+    ADDER_ASSIGN_OR_RETURN(GgufCheckpoint gguf, ReadGguf(out_.files_.back()->bytes(), file));
+    out_.config_ = std::move(gguf.config);
+    out_.tensors_ = std::move(gguf.tensors);
+    out_.chat_template_ = std::move(gguf.chat_template);
+    out_.tokenizer_section_ = std::move(gguf.tokenizer_section);
+    out_.origin_ = std::move(gguf.origin);
+    out_.warnings_ = std::move(gguf.warnings);
+    return {};
+  }
+
   Status AddFiles(const std::vector<std::string>& files) {
     for (const std::string& file : files) ADDER_RETURN_IF_ERROR(AddFile(file));
     return {};
@@ -334,10 +349,14 @@ Result<Checkpoint> Checkpoint::Open(const std::string& path) {
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   const std::string file = slash == std::string::npos ? path : path.substr(slash + 1);
   CheckpointReader reader(folder);
+  if (file.ends_with(".gguf")) {
+    ADDER_RETURN_IF_ERROR(reader.AddGguf(file));
+    return reader.Finish();
+  }
   const bool index = file.ends_with(".index.json");
   if (!index && !file.ends_with(".safetensors") && !file.ends_with(".bin")) {
     return Error(Code::kInvalidArgument,
-                 "%s: expected a folder, a .safetensors or .bin file, or a .index.json",
+                 "%s: expected a folder, a .safetensors, .bin or .gguf file, or a .index.json",
                  path.c_str());
   }
   ADDER_RETURN_IF_ERROR(reader.ReadConfigs());

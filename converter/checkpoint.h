@@ -16,17 +16,35 @@
 
 namespace adder {
 
-enum class SourceType { kF32, kF16, kBF16, kF64, kI32, kI64 };
+// Number formats: elements by themselves, then the blocks of GGUF (gguf_dequantize.h).
+enum class SourceType {
+  kF32,
+  kF16,
+  kBF16,
+  kF64,
+  kI32,
+  kI64,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K
+};
 const char* SourceTypeName(SourceType type);
-size_t SourceTypeBytes(SourceType type);
+size_t SourceTypeElements(SourceType type);  // of a block; 1 for elements by themselves
+size_t SourceTypeBytes(SourceType type);     // of a block
 
 // Where one tensor of a checkpoint lies: little-endian elements in mapped memory.
 struct SourceTensor {
   SourceType type = SourceType::kF32;
   std::vector<uint64_t> shape;
-  std::vector<uint64_t> strides;  // in elements; empty: contiguous row-major
+  std::vector<uint64_t> strides;  // in elements; empty: contiguous row-major, as blocks always are
   const uint8_t* data = nullptr;  // first element, maybe unaligned
   std::string file;               // for messages
+  bool negative_exp = false;      // of A_log: the values are A = -exp(A_log) already
 
   uint64_t elements() const;  // parsers check that the product does not overflow
   // Element `index` of the first dimension.
@@ -45,8 +63,8 @@ using TensorMap = std::map<std::string, SourceTensor>;
 
 class Checkpoint {
  public:
-  // `path` is a folder, a .safetensors file, a .bin file or their index; a file's folder provides
-  // the configuration.
+  // `path` is a folder, a .safetensors file, a .bin file or their index, whose folder provides the
+  // configuration; or a .gguf file, which has everything in it.
   static Result<Checkpoint> Open(const std::string& path);
   // Made of parts; what the tensors point at must outlive it.
   static Checkpoint FromParts(Config config, TensorMap tensors) {
@@ -71,6 +89,10 @@ class Checkpoint {
   // Text of tokenizer.json and chat_template.jinja, unparsed.
   const std::optional<std::string>& tokenizer_json() const { return tokenizer_json_; }
   const std::optional<std::string>& chat_template() const { return chat_template_; }
+  // The tokenizer of a .gguf file, compiled to the section of a model file; empty: none.
+  const std::vector<uint8_t>& tokenizer_section() const { return tokenizer_section_; }
+  // What a .gguf file was ("GGUF, tensors in F32 and Q4_K"); empty for other checkpoints.
+  const std::string& origin() const { return origin_; }
   // Things worth telling that are not errors (a wrong total_size, trailing bytes).
   const std::vector<std::string>& warnings() const { return warnings_; }
 
@@ -80,6 +102,8 @@ class Checkpoint {
   TensorMap tensors_;
   std::optional<Config> config_, params_, mamba_config_, generation_config_, tokenizer_config_;
   std::optional<std::string> tokenizer_json_, chat_template_;
+  std::vector<uint8_t> tokenizer_section_;
+  std::string origin_;
   std::vector<std::string> warnings_;
 };
 

@@ -120,13 +120,19 @@ Result<ConvertReport> Convert(const std::string& source, const std::string& outp
   std::optional<Tokenizer> tokenizer;
   if (checkpoint.tokenizer_json()) {
     ADDER_ASSIGN_OR_RETURN(tokenizer_section, CompileTokenizer(*checkpoint.tokenizer_json()));
+  } else {
+    tokenizer_section = checkpoint.tokenizer_section();
+  }
+  if (!tokenizer_section.empty()) {
     ADDER_ASSIGN_OR_RETURN(tokenizer, Tokenizer::Parse(tokenizer_section));
     if (static_cast<uint32_t>(tokenizer->size()) > plan.config.vocab_rows) {
-      plan.warnings.push_back("tokenizer.json has " + std::to_string(tokenizer->size()) +
+      plan.warnings.push_back("the tokenizer has " + std::to_string(tokenizer->size()) +
                               " ids, the model only " + std::to_string(plan.config.vocab_rows));
     }
   } else {
-    plan.warnings.push_back("no tokenizer.json: the model will take and give token ids only");
+    plan.warnings.push_back(
+        std::string(checkpoint.origin().empty() ? "no tokenizer.json" : "no tokenizer") +
+        ": the model will take and give token ids only");
   }
   ADDER_RETURN_IF_ERROR(ResolveSpecialTokens(checkpoint, tokenizer ? &*tokenizer : nullptr,
                                              &plan.config, &plan.warnings));
@@ -154,6 +160,9 @@ Result<ConvertReport> Convert(const std::string& source, const std::string& outp
 
   plan.config.type = WeightTypeName(options.type);
   plan.config.provenance = {{"converter", "adder " ADDER_VERSION}, {"source_hash", hash.Text()}};
+  if (!checkpoint.origin().empty()) {
+    plan.config.provenance.emplace_back("source", checkpoint.origin());
+  }
   ADDER_ASSIGN_OR_RETURN(report.file_bytes, writer.Finish(tokenizer_section, plan.config.ToJson()));
   report.config = std::move(plan.config);
   report.warnings = std::move(plan.warnings);

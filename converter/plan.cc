@@ -42,6 +42,8 @@ std::string BiasName(const std::string& weight) {
   return weight.substr(0, weight.size() - kWeight.size()) + ".bias";
 }
 
+double TimesLog2E(double x) { return x * std::numbers::log2e; }
+
 }  // namespace
 
 double NegativeExpTimesLog2E(double x) { return -std::exp(x) * std::numbers::log2e; }
@@ -155,6 +157,7 @@ void PlanBuilder::Matrix(const std::string& name, Role role, const Source& sourc
 void PlanBuilder::Array(const std::string& name, const std::string& source, size_t source_size,
                         const Selection& channels, Function function) {
   if (!CheckShape(source, {source_size})) return;
+  function = Remaining(function, source);
   plan_->tensors.push_back(
       {name, Role::kArray, {channels.size()}, [=](TensorLoader& loader) -> Result<FloatView> {
          ADDER_ASSIGN_OR_RETURN(const FloatView values, loader.Load(source));
@@ -168,6 +171,11 @@ void PlanBuilder::Array(const std::string& name, const std::string& source, size
          }
          return FloatView::Own(std::move(out));
        }});
+}
+
+PlanBuilder::Function PlanBuilder::Remaining(Function function, const std::string& source) const {
+  const bool is_a = checkpoint_.Find(source)->negative_exp;
+  return is_a && function == NegativeExpTimesLog2E ? TimesLog2E : function;
 }
 
 void PlanBuilder::ShapedArray(const std::string& name, const std::string& source,
@@ -232,6 +240,7 @@ void PlanBuilder::PerHead(const std::string& name, const std::string& source, Ch
 
 void PlanBuilder::LaneBlocks(const std::string& name, const std::string& source, size_t inner,
                              const Selection& channels, Function function) {
+  function = Remaining(function, source);
   plan_->tensors.push_back(
       {name,
        Role::kArray,

@@ -193,7 +193,7 @@ class PlanBuilder {
   void Convolution(const std::string& name, const std::string& source, size_t source_channels,
                    size_t taps, const Selection& channels);
   // A_log [channels, d_state] as A * log2(e) = -exp(A_log) * log2(e), [channels /
-  // kLanes][d_state][kLanes].
+  // kLanes][d_state][kLanes]. A checkpoint that stores A itself marks the tensor (negative_exp).
   void StateMatrix(const std::string& name, const std::string& source, size_t source_channels,
                    size_t d_state, Channels channels);
   // Counts `source` as used without taking anything from it, or all tensors that start with
@@ -214,6 +214,8 @@ class PlanBuilder {
 
  private:
   bool CheckShape(const Source& source, std::vector<uint64_t> shape);
+  // `function`, less what has been done to `source` already.
+  Function Remaining(Function function, const std::string& source) const;
   // [channels][inner] of `source` transposed within lane blocks: [blocks][inner][kLanes].
   void LaneBlocks(const std::string& name, const std::string& source, size_t inner,
                   const Selection& channels, Function function);
@@ -224,7 +226,8 @@ class PlanBuilder {
   Status status_;
 };
 
-// -exp(x) * log2(e), in double precision.
+// -exp(x) * log2(e), in double precision. Of a checkpoint tensor that holds -exp(x), only the rest
+// is applied.
 double NegativeExpTimesLog2E(double x);
 
 // Finds the family of the checkpoint and lays out its conversion. `family` overrides what the

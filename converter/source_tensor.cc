@@ -5,52 +5,35 @@
 #include <cmath>
 
 #include "converter/checkpoint.h"
+#include "converter/gguf_dequantize.h"
+#include "converter/little_endian.h"
 
 namespace adder {
 namespace {
-
-// Little-endian on any host; compilers make one load of it.
-template <typename T>
-T Load(const uint8_t* bytes) {
-  T value = 0;
-  for (size_t i = 0; i < sizeof(T); ++i) value = static_cast<T>(value | T{bytes[i]} << (8 * i));
-  return value;
-}
 
 // Each format below: bytes of an element, and its value as float. What float32 cannot hold becomes
 // NaN, so that one test finds everything to refuse.
 struct F32 {
   static constexpr size_t kBytes = 4;
-  static float Read(const uint8_t* p) { return std::bit_cast<float>(Load<uint32_t>(p)); }
+  static float Read(const uint8_t* p) { return std::bit_cast<float>(LoadLittle<uint32_t>(p)); }
 };
 
 struct BF16 {
   static constexpr size_t kBytes = 2;
   static float Read(const uint8_t* p) {
-    return std::bit_cast<float>(static_cast<uint32_t>(Load<uint16_t>(p)) << 16);
+    return std::bit_cast<float>(static_cast<uint32_t>(LoadLittle<uint16_t>(p)) << 16);
   }
 };
 
 struct F16 {
   static constexpr size_t kBytes = 2;
-  // Exact for all 65536 patterns: 1 sign, 5 exponent (bias 15) and 10 mantissa bits.
-  static float Read(const uint8_t* p) {
-    const uint32_t half = Load<uint16_t>(p);
-    const uint32_t sign = (half & 0x8000u) << 16, exponent = half >> 10 & 31,
-                   mantissa = half & 1023;
-    if (exponent == 0) {  // zero and subnormals: mantissa * 2^-24
-      const float value = static_cast<float>(mantissa) * 0x1p-24f;
-      return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | sign);
-    }
-    const uint32_t wide = exponent == 31 ? 255 : exponent + (127 - 15);
-    return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
-  }
+  static float Read(const uint8_t* p) { return LoadHalf(p); }
 };
 
 struct F64 {
   static constexpr size_t kBytes = 8;
   static float Read(const uint8_t* p) {
-    const double value = std::bit_cast<double>(Load<uint64_t>(p));
+    const double value = std::bit_cast<double>(LoadLittle<uint64_t>(p));
     return std::fabs(value) <= double{FLT_MAX} ? static_cast<float>(value) : NAN;
   }
 };
@@ -59,7 +42,7 @@ template <typename Bits, typename Integer>
 struct Int {
   static constexpr size_t kBytes = sizeof(Bits);
   static float Read(const uint8_t* p) {
-    const auto value = std::bit_cast<Integer>(Load<Bits>(p));
+    const auto value = std::bit_cast<Integer>(LoadLittle<Bits>(p));
     constexpr Integer kExact = Integer{1} << FLT_MANT_DIG;
     return value >= -kExact && value <= kExact ? static_cast<float>(value) : NAN;
   }
@@ -98,13 +81,19 @@ void Read(const SourceTensor& tensor, std::vector<float>* out) {
 }  // namespace
 
 const char* SourceTypeName(SourceType type) {
-  static constexpr const char* kNames[] = {"F32", "F16", "BF16", "F64", "I32", "I64"};
+  static constexpr const char* kNames[] = {"F32",  "F16",  "BF16", "F64",  "I32",  "I64",  "Q4_0",
+                                           "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"};
   return kNames[static_cast<size_t>(type)];
 }
 
 size_t SourceTypeBytes(SourceType type) {
-  static constexpr size_t kBytes[] = {4, 2, 2, 8, 4, 8};
+  static constexpr size_t kBytes[] = {4, 2, 2, 8, 4, 8, 18, 20, 22, 24, 34, 144, 176, 210};
   return kBytes[static_cast<size_t>(type)];
+}
+
+size_t SourceTypeElements(SourceType type) {
+  if (type < SourceType::kQ4_0) return 1;
+  return type < SourceType::kQ4_K ? 32 : 256;
 }
 
 uint64_t SourceTensor::elements() const {
@@ -147,6 +136,9 @@ Result<std::vector<float>> ReadF32(const SourceTensor& tensor, const std::string
       break;
     case SourceType::kI64:
       Read<Int<uint64_t, int64_t>>(tensor, &out);
+      break;
+    default:
+      DequantizeBlocks(tensor.type, tensor.data, out);
       break;
   }
   for (size_t i = 0; i < out.size(); ++i) {

@@ -6,19 +6,22 @@
 #include <deque>
 
 #include "converter/model_writer.h"
+#include "converter/synth_hybrids.h"
 #include "quant/pack.h"
 
 namespace adder {
 namespace {
 
 // The published models: state-spaces/mamba-*, state-spaces/mamba2-*, tiiuae/falcon-mamba-7b,
-// mistralai/Mamba-Codestral-7B-v0.1.
+// mistralai/Mamba-Codestral-7B-v0.1, state-spaces/mamba3-* (the MLP of the SISO one is as wide as
+// its number of parameters says).
 struct Shape {
   const char* name;
   const char* model_type;
   uint64_t d_model, layers, vocab;
-  uint64_t groups;  // Mamba-2
+  uint64_t groups;  // Mamba-2 and 3
   bool tied;
+  uint64_t d_ff = 0, mimo_rank = 0;  // Mamba-3
 };
 constexpr Shape kShapes[] = {
     {"mamba-130m", "mamba", 768, 24, 50280, 0, true},
@@ -33,6 +36,8 @@ constexpr Shape kShapes[] = {
     {"mamba2-1.3b", "mamba2", 2048, 48, 50288, 1, true},
     {"mamba2-2.7b", "mamba2", 2560, 64, 50288, 1, true},
     {"codestral-7b", "mamba2", 4096, 64, 32768, 8, false},
+    {"mamba3-siso-1.5b", "mamba3", 2048, 24, 128256, 1, true, 4096},
+    {"mamba3-mimo-1.5b", "mamba3", 2048, 24, 128256, 1, true, 3824, 4},
 };
 
 // SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
@@ -55,14 +60,17 @@ class Random {
 class SynthCheckpoint {
  public:
   explicit SynthCheckpoint(const Shape& shape) : shape_(shape) {
-    const bool mamba2 = shape.groups > 0;
+    const std::string_view type = shape.model_type;
     Matrix("backbone.embeddings.weight", shape.vocab, shape.d_model);
     if (!shape.tied) Matrix("lm_head.weight", shape.vocab, shape.d_model);
     Constant("backbone.norm_f.weight", shape.d_model, 1.0f);
     for (uint64_t i = 0; i < shape.layers; ++i) {
       const std::string layer = "backbone.layers." + std::to_string(i) + ".";
       Constant(layer + "norm.weight", shape.d_model, 1.0f);
-      if (mamba2) {
+      if (type == "mamba3") {
+        Mamba3Mixer(layer + "mixer.");
+        Mlp(layer);
+      } else if (type == "mamba2") {
         Mamba2Mixer(layer + "mixer.");
       } else {
         Mamba1Mixer(layer + "mixer.");
@@ -71,10 +79,19 @@ class SynthCheckpoint {
   }
 
   Result<Checkpoint> Make() const {
-    const std::string json = "{\"model_type\": \"" + std::string(shape_.model_type) +
-                             "\", \"vocab_size\": " + std::to_string(shape_.vocab) +
-                             ", \"n_groups\": " + std::to_string(shape_.groups) +
-                             ", \"tie_word_embeddings\": " + (shape_.tied ? "true" : "false") + "}";
+    const std::string tied = shape_.tied ? "true" : "false";
+    const std::string json = std::string_view(shape_.model_type) == "mamba3"
+                                 ? "{\"d_model\": " + std::to_string(shape_.d_model) +
+                                       ", \"n_layer\": " + std::to_string(shape_.layers) +
+                                       ", \"vocab_size\": " + std::to_string(shape_.vocab) +
+                                       ", \"d_intermediate\": " + std::to_string(shape_.d_ff) +
+                                       ", \"tie_embeddings\": " + tied +
+                                       ", \"ssm_cfg\": {\"layer\": \"Mamba3\", \"is_mimo\": " +
+                                       (shape_.mimo_rank > 0 ? "true" : "false") + "}}"
+                                 : "{\"model_type\": \"" + std::string(shape_.model_type) +
+                                       "\", \"vocab_size\": " + std::to_string(shape_.vocab) +
+                                       ", \"n_groups\": " + std::to_string(shape_.groups) +
+                                       ", \"tie_word_embeddings\": " + tied + "}";
     ADDER_ASSIGN_OR_RETURN(Json config, Json::Parse(json, shape_.name));
     return Checkpoint::FromParts(Config(std::move(config), shape_.name), tensors_);
   }
@@ -110,6 +127,35 @@ class SynthCheckpoint {
     Constant(mixer + "D", heads, 1.0f);
     Constant(mixer + "norm.weight", d_inner, 1.0f);
     Matrix(mixer + "out_proj.weight", shape_.d_model, d_inner);
+  }
+
+  void Mamba3Mixer(const std::string& mixer) {
+    constexpr uint64_t kState = 128, kHeadDim = 64, kAngles = 32;
+    const uint64_t d_inner = 2 * shape_.d_model, heads = d_inner / kHeadDim;
+    const uint64_t rank = std::max<uint64_t>(shape_.mimo_rank, 1);
+    const uint64_t bc = rank * shape_.groups * kState;
+    Matrix(mixer + "in_proj.weight", 2 * d_inner + 2 * bc + 3 * heads + kAngles, shape_.d_model);
+    StepBias(mixer + "dt_bias", heads);
+    Constant(mixer + "D", heads, 1.0f);
+    for (const char* name : {"B", "C"}) {
+      Constant(mixer + name + "_norm.weight", kState, 1.0f);
+      Array(mixer + name + "_bias", {heads, rank, kState},
+            std::vector<float>(heads * rank * kState, 1.0f));
+    }
+    if (shape_.mimo_rank > 0) {
+      const float share = 1.0f / static_cast<float>(rank);
+      for (const auto& [name, value] :
+           {std::pair("mimo_x", share), {"mimo_z", 1.0f}, {"mimo_o", share}}) {
+        Array(mixer + name, {heads, rank, kHeadDim}, std::vector<float>(rank * d_inner, value));
+      }
+    }
+    Matrix(mixer + "out_proj.weight", shape_.d_model, d_inner);
+  }
+
+  void Mlp(const std::string& layer) {
+    Constant(layer + "norm2.weight", shape_.d_model, 1.0f);
+    Matrix(layer + "mlp.fc1.weight", 2 * shape_.d_ff, shape_.d_model);
+    Matrix(layer + "mlp.fc2.weight", shape_.d_model, shape_.d_ff);
   }
 
   void Convolution(const std::string& mixer, uint64_t channels) {
@@ -185,6 +231,7 @@ Result<std::vector<uint8_t>> RandomMatrix(DType type, size_t rows, size_t cols, 
 std::vector<std::string> SynthNames() {
   std::vector<std::string> names;
   for (const Shape& shape : kShapes) names.push_back(shape.name);
+  for (std::string& name : HybridNames()) names.push_back(std::move(name));
   return names;
 }
 
@@ -192,15 +239,21 @@ Result<ConvertReport> Synthesize(const std::string& name, const std::string& out
                                  const ConvertOptions& options) {
   const Shape* shape = std::find_if(std::begin(kShapes), std::end(kShapes),
                                     [&](const Shape& s) { return name == s.name; });
-  if (shape == std::end(kShapes)) {
+  std::optional<ModelPlan> hybrid = PlanHybrid(name);
+  if (shape == std::end(kShapes) && !hybrid) {
     std::string known;
-    for (const Shape& s : kShapes) known += (known.empty() ? "" : ", ") + std::string(s.name);
+    for (const std::string& s : SynthNames()) known += (known.empty() ? "" : ", ") + s;
     return Error(Code::kInvalidArgument, "there is no model \"%s\"; known are %s", name.c_str(),
                  known.c_str());
   }
-  const SynthCheckpoint synth(*shape);
+  const SynthCheckpoint synth(hybrid ? kShapes[0] : *shape);
   ADDER_ASSIGN_OR_RETURN(const Checkpoint checkpoint, synth.Make());
-  ADDER_ASSIGN_OR_RETURN(ModelPlan plan, PlanModel(checkpoint, ""));
+  ModelPlan plan;
+  if (hybrid) {
+    plan = std::move(*hybrid);
+  } else {
+    ADDER_ASSIGN_OR_RETURN(plan, PlanModel(checkpoint, ""));
+  }
   ConvertReport report;
   TensorLoader loader(checkpoint);
   uint64_t seed = 0;

@@ -81,7 +81,7 @@ std::vector<LayerType> DefaultLayers() {
   std::vector<LayerType> types;
   const auto add = [&](size_t plain) { types.insert(types.end(), plain, LayerType::kSsm); };
   add(1);
-  for (const size_t plain : {5, 5, 5, 5, 5, 5, 5, 4, 3}) {
+  for (const size_t plain : {5u, 5u, 5u, 5u, 5u, 5u, 5u, 4u, 3u}) {
     add(plain);
     types.push_back(LayerType::kHybrid);
   }

@@ -2,10 +2,10 @@
 #include "kernels_arm/activations_neon.h"
 #include "kernels_arm/lanes_neon.h"
 #include "kernels_arm/math_neon.h"
-#include "kernels_arm/scan16_neon.h"
 #include "kernels_arm/softmax_neon.h"
 #include "kernels_arm/vector_neon.h"
 #include "kernels_simd/mamba3.h"
+#include "kernels_simd/ssd16.h"
 
 namespace adder {
 namespace {
@@ -583,7 +583,7 @@ constinit const Kernels kNeonKernels = {
     .conv1d_silu = Conv1dSilu,
     .selective_scan = SelectiveScan,
     .ssd_scan = SsdScan,
-    .ssd_scan_16 = SsdScan16,
+    .ssd_scan_16 = Ssd16<NeonVector>::Scan,
     .mamba3_rotate = Mamba3<NeonVector>::Rotate,
     .mamba3_scan = Mamba3<NeonVector>::Scan,
     .mimo_gate = Mamba3<NeonVector>::Gate,

@@ -43,6 +43,12 @@ struct NeonVector {
   static Mask LessEqual(Vector a, Vector b) { return vcleq_f32(a, b); }
   static Vector Select(Mask mask, Vector yes, Vector no) { return vbslq_f32(mask, yes, no); }
 
+  // Whole numbers: to the nearest even one, and from and to 16 bits.
+  static Vector Round(Vector x) { return vrndnq_f32(x); }
+  static Vector LoadShorts(const int16_t* p) { return vcvtq_f32_s32(vmovl_s16(vld1_s16(p))); }
+  static void StoreShorts(int16_t* p, Vector v) { vst1_s16(p, vqmovn_s32(vcvtq_s32_f32(v))); }
+
+  static Vector Exp2(Vector x) { return adder::Exp2(x); }
   static Vector Exp(Vector x) { return adder::Exp(x); }
   static Vector Silu(Vector x) { return adder::Silu(x); }
 };

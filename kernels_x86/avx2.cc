@@ -3,10 +3,10 @@
 #include <immintrin.h>
 
 #include "kernels_simd/mamba3.h"
+#include "kernels_simd/ssd16.h"
 #include "kernels_x86/activations_avx2.h"
 #include "kernels_x86/math_avx2.h"
 #include "kernels_x86/prefetch.h"
-#include "kernels_x86/scan16_avx2.h"
 #include "kernels_x86/softmax_avx2.h"
 #include "kernels_x86/vector_avx2.h"
 #include "runtime/kernels.h"
@@ -588,7 +588,7 @@ constinit const Kernels kAvx2Kernels = {
     .conv1d_silu = Conv1dSilu,
     .selective_scan = SelectiveScan,
     .ssd_scan = SsdScan,
-    .ssd_scan_16 = SsdScan16,
+    .ssd_scan_16 = Ssd16<Avx2Vector>::Scan,
     .mamba3_rotate = Mamba3<Avx2Vector>::Rotate,
     .mamba3_scan = Mamba3<Avx2Vector>::Scan,
     .mimo_gate = Mamba3<Avx2Vector>::Gate,

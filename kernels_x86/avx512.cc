@@ -1,9 +1,9 @@
 // Kernels for AVX-512 (F, BW, DQ, VL) with VNNI. kLanes rows or channels are one register.
 #include "kernels_simd/mamba3.h"
+#include "kernels_simd/ssd16.h"
 #include "kernels_x86/activations_avx512.h"
 #include "kernels_x86/math_avx512.h"
 #include "kernels_x86/prefetch.h"
-#include "kernels_x86/scan16_avx512.h"
 #include "kernels_x86/scan_avx512.h"
 #include "kernels_x86/softmax_avx512.h"
 #include "kernels_x86/vector_avx512.h"
@@ -416,7 +416,7 @@ constinit const Kernels kAvx512Kernels = {
     .conv1d_silu = Conv1dSilu,
     .selective_scan = SelectiveScan,
     .ssd_scan = SsdScan,
-    .ssd_scan_16 = SsdScan16,
+    .ssd_scan_16 = Ssd16<Avx512Vector>::Scan,
     .mamba3_rotate = Mamba3<Avx512Vector>::Rotate,
     .mamba3_scan = Mamba3<Avx512Vector>::Scan,
     .mimo_gate = Mamba3<Avx512Vector>::Gate,

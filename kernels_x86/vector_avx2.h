@@ -43,6 +43,22 @@ struct Avx2Vector {
   static Mask LessEqual(Vector a, Vector b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
   static Vector Select(Mask mask, Vector yes, Vector no) { return _mm256_blendv_ps(no, yes, mask); }
 
+  // Whole numbers: to the nearest even one, and from and to 16 bits.
+  static Vector Round(Vector x) {
+    return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  static Vector LoadShorts(const int16_t* p) {
+    const __m128i shorts = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(shorts));
+  }
+  static void StoreShorts(int16_t* p, Vector v) {
+    const __m256i ints = _mm256_cvtps_epi32(v);
+    const __m128i shorts =
+        _mm_packs_epi32(_mm256_castsi256_si128(ints), _mm256_extracti128_si256(ints, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), shorts);
+  }
+
+  static Vector Exp2(Vector x) { return adder::Exp2(x); }
   static Vector Exp(Vector x) { return adder::Exp(x); }
   static Vector Silu(Vector x) { return adder::Silu(x); }
 };

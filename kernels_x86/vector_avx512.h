@@ -44,6 +44,20 @@ struct Avx512Vector {
     return _mm512_mask_blend_ps(mask, no, yes);
   }
 
+  // Whole numbers: to the nearest even one, and from and to 16 bits.
+  static Vector Round(Vector x) {
+    return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  static Vector LoadShorts(const int16_t* p) {
+    const __m256i shorts = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(shorts));
+  }
+  static void StoreShorts(int16_t* p, Vector v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(v)));
+  }
+
+  static Vector Exp2(Vector x) { return adder::Exp2(x); }
   static Vector Exp(Vector x) { return adder::Exp(x); }
   static Vector Silu(Vector x) { return adder::Silu(x); }
 };

@@ -362,11 +362,12 @@ TEST(Checkpoint, NullQuantizationIsNone) {
 TEST(Checkpoint, RefusesOtherPaths) {
   TempDir folder;
   EXPECT_EQ(Checkpoint::Open(folder / "absent").status().code(), Code::kNotFound);
-  folder.Write("model.gguf", "GGUF");
-  const Status status = Checkpoint::Open(folder / "model.gguf").status();
+  folder.Write("model.ggml", "GGUF");
+  const Status status = Checkpoint::Open(folder / "model.ggml").status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  EXPECT_NE(status.message().find("model.gguf: expected a folder, a .safetensors or .bin file"),
-            std::string::npos);
+  EXPECT_NE(
+      status.message().find("model.ggml: expected a folder, a .safetensors, .bin or .gguf file"),
+      std::string::npos);
   // A pipe must not make the reader wait.
   ASSERT_EQ(::mkfifo((folder / "model.safetensors").c_str(), 0600), 0);
   EXPECT_NE(Checkpoint::Open(folder.path()).status().message().find("not a regular file"),

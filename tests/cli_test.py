@@ -153,6 +153,19 @@ class ConvertTest(CliTest):
         self.assertEqual(report["file_bytes"], out.stat().st_size)
         self.assertNotIn("%", result.stderr)
 
+    def test_gguf(self):
+        peer = SOURCE / "tests/peer-gguf"
+        out = self.dir / "gguf.adder"
+        self.ok("convert", peer / "mamba2-F16.gguf", "-o", out, "--type", "f32", "--quiet")
+        self.assertRegex(self.ok("inspect", out).stdout.decode(),
+                         r"(?m)^source +GGUF, tensors in F32 F16$")
+        self.ok("verify", out, "--golden", peer / "hf-mamba2/golden.safetensors")
+        self.ok("run", out, "-p", "The old king", "-n", "3")
+        cut = self.dir / "cut.gguf"
+        cut.write_bytes((peer / "mamba2-F16.gguf").read_bytes()[:-1])
+        self.fails(1, r"cut\.gguf: blk\.0\.ssm_out\.weight: 262144 bytes from byte", "convert", cut,
+                   "-o", self.dir / "x")
+
     def test_spares_other_files(self):
         out = self.dir / "weights.safetensors"
         out.write_bytes(b"precious")
@@ -434,6 +447,18 @@ class SynthAndBenchTest(CliTest):
                     "read_bandwidth_gb_s", "bandwidth_fraction", "open_ms", "resident_mb"):
             self.assertGreater(figures[key], 0, key)
 
+
+    def test_bench_of_a_hybrid(self):
+        hybrid = self.dir / "hybrid.adder"
+        self.ok("convert", golden("granite-h-moe"), "-o", hybrid, "--type", "q4")
+        figures = json.loads(self.ok("bench", hybrid, "--prompt", 8, "-n", 2, "--repeats", 1,
+                                     "--json").stdout)
+        self.assertGreater(figures["kv_bytes_per_token"], 0)
+        self.assertIn("context_ms_per_1000", figures)
+        # A token reads the chosen experts only.
+        self.assertLess(figures["bytes_per_token"], hybrid.stat().st_size)
+        self.assertIn(b"1,000 tokens", self.ok("bench", hybrid, "--prompt", 8, "-n", 2,
+                                               "--repeats", 1).stdout)
 
     def test_endurance(self):
         result = self.ok("bench", self.tiny, "--endurance", 2000, "--json")

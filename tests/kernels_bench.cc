@@ -303,6 +303,104 @@ void Ssd(benchmark::State& state, const Kernels& kernels, size_t tokens, bool bi
   CountOperations(state, "token_heads", tokens * kHeads);
 }
 
+// The state-space part of a Mamba-3 layer of 64 heads, with one rank or four: k and q of kRotated
+// tokens at a time, as the block has it. Layers as above.
+struct Mamba3Inputs {
+  static constexpr size_t kRotated = 16, kHeads3 = 64, kInner3 = 64 * kHeadDim, kAngles = 32;
+
+  Mamba3Inputs(size_t tokens, size_t rank_, size_t layers)
+      : rank(rank_),
+        kq(kHeads3 * rank_ * kSsdStates),
+        x(Numbers(tokens * kInner3, -1, 1)),
+        bc(Numbers(tokens * rank * kSsdStates, -1, 1)),
+        bias(Numbers(kq, -1, 1)),
+        dt(Numbers(tokens * kHeads3, 0.001f, 0.1f)),
+        gates(Numbers(tokens * kHeads3, -1, 1)),
+        angle(Numbers(tokens * kAngles, -1, 1)),
+        mimo_x(Numbers(rank * kInner3, -1, 1)),
+        d(Numbers(kInner3, -1, 1)),
+        turns(Numbers(kHeads3 * kAngles, -0.5f, 0.5f)),
+        k(Numbers(kRotated * kq, -1, 1)),
+        q(Numbers(kRotated * kq, -1, 1)),
+        k_last(Numbers(layers * kq, -1, 1)),
+        x_last(Numbers(kInner3, -1, 1)),
+        state(Numbers(layers * kInner3 * kSsdStates, -1, 1)),
+        y(Numbers(tokens * rank * kInner3, -1, 1)) {}
+
+  Mamba3RotateArgs RotateArgs(size_t first, size_t count) const {
+    return {.tokens = count,
+            .head_begin = 0,
+            .head_end = kHeads3,
+            .d_state = kSsdStates,
+            .rank = rank,
+            .groups = 1,
+            .n_angles = kAngles,
+            .heads_per_group = kHeads3,
+            .bc_stride = rank * kSsdStates,
+            .dt_stride = kHeads3,
+            .angle_stride = kAngles,
+            .kq_stride = kq,
+            .b = bc.get() + first * rank * kSsdStates,
+            .c = bc.get() + first * rank * kSsdStates,
+            .b_bias = bias.get(),
+            .c_bias = bias.get(),
+            .dt = dt.get() + first * kHeads3,
+            .angle = angle.get() + first * kAngles,
+            .turns = turns.get(),
+            .k = k.get(),
+            .q = q.get()};
+  }
+  Mamba3ScanArgs ScanArgs(size_t layer, size_t first, size_t count) const {
+    return {.tokens = count,
+            .head_begin = 0,
+            .head_end = kHeads3,
+            .head_blocks = kHeadDim / kLanes,
+            .d_state = kSsdStates,
+            .rank = rank,
+            .stride = kInner3,
+            .heads_stride = kHeads3,
+            .kq_stride = kq,
+            .a_floor = 1e-4f,
+            .x = x.get() + first * kInner3,
+            .dt = dt.get() + first * kHeads3,
+            .a = gates.get() + first * kHeads3,
+            .trap = gates.get() + first * kHeads3,
+            .k = k.get(),
+            .q = q.get(),
+            .mimo_x = rank > 1 ? mimo_x.get() : nullptr,
+            .d = d.get(),
+            .state = state.get() + layer * kInner3 * kSsdStates,
+            .k_last = k_last.get() + layer * kq,
+            .x_last = x_last.get(),
+            .y = y.get() + first * rank * kInner3};
+  }
+  size_t rank, kq;
+  Array<float> x, bc, bias, dt, gates, angle, mimo_x, d, turns, k, q, k_last, x_last, state, y;
+};
+
+void Mamba3(benchmark::State& state, const Kernels& kernels, size_t tokens, size_t rank,
+            bool scan) {
+  const size_t layers = tokens == 1 ? 64 : 1;
+  const Mamba3Inputs in(tokens, rank, layers);
+  size_t layer = 0;
+  for (auto _ : state) {
+    for (size_t first = 0; first < tokens; first += Mamba3Inputs::kRotated) {
+      const size_t count = tokens == 1 ? 1 : Mamba3Inputs::kRotated;
+      if (scan) {
+        const Mamba3ScanArgs args = in.ScanArgs(layer, first, count);
+        kernels.mamba3_scan(&args);
+      } else {
+        const Mamba3RotateArgs args = in.RotateArgs(first, count);
+        kernels.mamba3_rotate(&args);
+      }
+    }
+    layer = (layer + 1) % layers;
+    benchmark::ClobberMemory();
+  }
+  if (scan) CountBytes(state, 2 * sizeof(float) * Mamba3Inputs::kInner3 * kSsdStates);
+  CountOperations(state, "token_heads", tokens * Mamba3Inputs::kHeads3);
+}
+
 #if defined(ADDER_KERNELS_X86)
 // What other engines do in a prompt: each token goes over the whole state of each head, states in
 // the lanes, one sum across lanes per channel. Here with 16 lanes.
@@ -372,6 +470,13 @@ const bool kRegistered = [] {
       add("selective_scan" + suffix, [=](benchmark::State& s) { Scan(s, kernels, tokens); });
       add("ssd_scan" + suffix, [=](benchmark::State& s) { Ssd(s, kernels, tokens, false); });
       add("ssd_scan_16" + suffix, [=](benchmark::State& s) { Ssd(s, kernels, tokens, true); });
+      for (const size_t rank : {size_t{1}, size_t{4}}) {
+        const std::string name = "/rank" + std::to_string(rank) + suffix;
+        add("mamba3_rotate" + name,
+            [=](benchmark::State& s) { Mamba3(s, kernels, tokens, rank, false); });
+        add("mamba3_scan" + name,
+            [=](benchmark::State& s) { Mamba3(s, kernels, tokens, rank, true); });
+      }
     }
     for (const char* slot : {"quantize_row", "rms_norm", "silu_mul", "relu2_mul", "gelu_mul",
                              "add_scaled", "softplus", "conv1d_silu"}) {

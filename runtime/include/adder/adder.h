@@ -177,7 +177,8 @@ ADDER_API adder_status adder_session_create(const adder_model* model,
                                             const adder_session_options* options,
                                             adder_session** session, adder_error* error);
 /* The same in the caller's memory of adder_session_bytes, aligned to 64 bytes, which must stay
- * until adder_session_free. */
+ * until adder_session_free. With more than one thread, the threads themselves are kept elsewhere.
+ */
 ADDER_API adder_status adder_session_bytes(const adder_model* model,
                                            const adder_session_options* options, size_t* bytes,
                                            adder_error* error);
