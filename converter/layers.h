@@ -46,6 +46,7 @@ struct Mamba2Settings {
   Gating gating = Gating::kGateThenNorm;
   bool norm_per_group = true;  // else the gated norm takes the whole width
   double gated_norm_eps = 1e-5;
+  bool may_have_mlp = false;  // rows of in_proj beyond those of the heads, as with d_ssm
   // Multipliers: of the input, of the rows of in_proj, of the output.
   double in = 1.0, z = 1.0, x = 1.0, b = 1.0, c = 1.0, dt = 1.0, out = 1.0;
   // For messages.

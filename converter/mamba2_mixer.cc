@@ -7,11 +7,13 @@
 namespace adder {
 namespace {
 
+// Rows of in_proj: gate and up of an MLP (original package with d_ssm below the inner width), then
+// z, x, B, C, dt. Columns of out_proj: up * silu(gate), then y.
 struct Sizes {
-  size_t n_heads, head_dim, bc, d_conv;  // bc: of B and C of all groups
+  size_t n_heads, head_dim, bc, d_conv, d_mlp;  // bc: of B and C of all groups
   size_t d_inner() const { return n_heads * head_dim; }
   size_t conv_channels() const { return d_inner() + bc; }
-  size_t in_rows() const { return 2 * d_inner() + bc + n_heads; }
+  size_t in_rows() const { return 2 * d_mlp + 2 * d_inner() + bc + n_heads; }
 };
 
 // From the tensors, checked against the configuration where shapes cannot decide: how d_inner
@@ -28,12 +30,15 @@ Result<Sizes> ReadSizes(const std::string& mixer, const Mamba2Settings& s, const
   const auto fail = [&](const std::string& what) {
     return Error(Code::kCorruptFile, "%s: %s", mixer.c_str(), what.c_str());
   };
-  const size_t head_dim =
-      s.head_dim > 0 ? static_cast<size_t>(s.head_dim) : out_cols / std::max<size_t>(n_heads, 1);
-  const Sizes sizes = {n_heads, head_dim, bc, d_conv};
-  if (sizes.d_inner() != out_cols) {
+  Sizes sizes = {n_heads, static_cast<size_t>(s.head_dim), bc, d_conv, 0};
+  if (s.head_dim == 0) {
+    sizes.head_dim = out_cols / std::max<size_t>(n_heads, 1);
+  } else if (s.may_have_mlp && out_cols > sizes.d_inner()) {
+    sizes.d_mlp = out_cols - sizes.d_inner();
+  }
+  if (sizes.d_mlp + sizes.d_inner() != out_cols) {
     return fail(std::to_string(n_heads) + " heads (A_log) of " + s.head_dim_key + " " +
-                std::to_string(head_dim) + " (" + config.name() + ") do not make the " +
+                std::to_string(sizes.head_dim) + " (" + config.name() + ") do not make the " +
                 std::to_string(out_cols) + " inputs of out_proj");
   }
   if (conv_channels != sizes.conv_channels()) {
@@ -44,8 +49,8 @@ Result<Sizes> ReadSizes(const std::string& mixer, const Mamba2Settings& s, const
   }
   if (in_rows != sizes.in_rows()) {
     return fail("in_proj has " + std::to_string(in_rows) + " rows, expected " +
-                std::to_string(sizes.in_rows()) +
-                " (a d_ssm smaller than the inner width is not supported)");
+                std::to_string(sizes.in_rows()) + " with a d_ssm of " +
+                std::to_string(sizes.d_inner()));
   }
   return sizes;
 }
@@ -110,7 +115,8 @@ Result<Mamba2Config> PlanMamba2Mixer(const std::string& to, const std::string& m
                                      const Mamba2Settings& s, const Config& config,
                                      PlanBuilder& b) {
   ADDER_ASSIGN_OR_RETURN(const Sizes sizes, ReadSizes(mixer, s, config, b));
-  const size_t d_inner = sizes.d_inner(), half = sizes.bc / 2;
+  const size_t d_inner = sizes.d_inner(), half = sizes.bc / 2, d_mlp = sizes.d_mlp;
+  const size_t z = 2 * d_mlp, x = z + d_inner, in_b = x + d_inner, dt = in_b + sizes.bc;
   const Channels all_of_model = Channels::Range(0, s.d_model);
   const Channels heads = Channels::Heads(0, sizes.n_heads, sizes.head_dim);
   const auto in_proj = [&](const char* name, Role role, const std::vector<Part>& rows) {
@@ -118,14 +124,12 @@ Result<Mamba2Config> PlanMamba2Mixer(const std::string& to, const std::string& m
              all_of_model);
   };
   const auto scaled = [&](Channels rows, double scale) { return Part{rows, s.in * scale, scale}; };
-  in_proj("in_z", Role::kBulk, {scaled(heads, s.z)});
-  in_proj("in_x", Role::kBulk,
-          {scaled(Channels::Heads(d_inner, sizes.n_heads, sizes.head_dim), s.x)});
-  in_proj("in_bc", Role::kSensitive,
-          {scaled(Channels::Range(2 * d_inner, half), s.b),
-           scaled(Channels::Range(2 * d_inner + half, half), s.c)});
-  in_proj("in_dt", Role::kSensitive,
-          {scaled(Channels::Range(2 * d_inner + sizes.bc, sizes.n_heads), s.dt)});
+  in_proj("in_z", Role::kBulk, {scaled(Channels::Heads(z, sizes.n_heads, sizes.head_dim), s.z)});
+  in_proj("in_x", Role::kBulk, {scaled(Channels::Heads(x, sizes.n_heads, sizes.head_dim), s.x)});
+  in_proj(
+      "in_bc", Role::kSensitive,
+      {scaled(Channels::Range(in_b, half), s.b), scaled(Channels::Range(in_b + half, half), s.c)});
+  in_proj("in_dt", Role::kSensitive, {scaled(Channels::Range(dt, sizes.n_heads), s.dt)});
   const auto convolution = [&](const std::string& name, Channels channels) {
     b.Convolution(to + name + ".weight", mixer + "conv1d.weight", sizes.conv_channels(),
                   sizes.d_conv, channels);
@@ -139,8 +143,15 @@ Result<Mamba2Config> PlanMamba2Mixer(const std::string& to, const std::string& m
   b.PerHead(to + "d", mixer + "D", heads);
   if (s.gating != Gating::kGateOnly)
     b.Array(to + "gated_norm", mixer + "norm.weight", d_inner, heads);
-  b.Matrix(to + "out_proj", Role::kBulk, mixer + "out_proj.weight", s.d_model, d_inner,
-           std::vector<Part>{{all_of_model, s.out, s.out}}, heads);
+  b.Matrix(to + "out_proj", Role::kBulk, mixer + "out_proj.weight", s.d_model, d_mlp + d_inner,
+           std::vector<Part>{{all_of_model, s.out, s.out}},
+           Channels::Heads(d_mlp, sizes.n_heads, sizes.head_dim));
+  if (d_mlp > 0) {
+    in_proj("mlp_gate", Role::kBulk, {{Channels::Range(0, d_mlp)}});
+    in_proj("mlp_up", Role::kBulk, {{Channels::Range(d_mlp, d_mlp)}});
+    b.MatrixWithoutBias(to + "mlp_down", Role::kBulk, mixer + "out_proj.weight", s.d_model,
+                        d_mlp + d_inner, all_of_model, Channels::Range(0, d_mlp));
+  }
   ADDER_RETURN_IF_ERROR(b.status());
   return Mamba2Config{.n_heads = static_cast<uint32_t>(sizes.n_heads),
                       .head_dim = static_cast<uint32_t>(sizes.head_dim),
@@ -151,7 +162,8 @@ Result<Mamba2Config> PlanMamba2Mixer(const std::string& to, const std::string& m
                       .dt_max = static_cast<float>(s.dt_max),
                       .gating = s.gating,
                       .norm_groups = s.norm_per_group ? static_cast<uint32_t>(s.n_groups) : 1,
-                      .gated_norm_eps = static_cast<float>(s.gated_norm_eps)};
+                      .gated_norm_eps = static_cast<float>(s.gated_norm_eps),
+                      .d_mlp = static_cast<uint32_t>(d_mlp)};
 }
 
 }  // namespace adder

@@ -59,6 +59,7 @@ Result<ModelHead> PlanOriginalMamba2(const Config& config, const CheckpointNames
   s.head_dim_key = "ssm_cfg.headdim";
   s.n_groups_key = "ssm_cfg.ngroups";
   s.d_state_key = "ssm_cfg.d_state";
+  s.may_have_mlp = true;
   ModelHead head;
   head.family = "mamba2";
   ADDER_ASSIGN_OR_RETURN(const OriginalOptions options, ReadOriginalOptions(config));

@@ -68,6 +68,7 @@ void Read(MetadataReader& in, Mamba2Config* c) {
   in.Name("gating", kGatings, &c->gating);
   in.Uint("norm_groups", 1, kMaxHeads, &c->norm_groups);
   in.Float("gated_norm_eps", 0, &c->gated_norm_eps);
+  if (in.Find("d_mlp", false) != nullptr) in.Uint("d_mlp", 1, kMaxDim, &c->d_mlp);
   RequireMultiple(in, "n_heads", c->n_heads, "n_groups", c->n_groups);
   RequireMultiple(in, "n_heads", c->n_heads, "norm_groups", c->norm_groups);
   if (in.status().ok() && uint64_t{c->n_groups} * c->d_state > (1u << 20)) {
@@ -86,6 +87,7 @@ void Write(const Mamba2Config& c, MetadataWriter& out) {
   out.Name("gating", kGatings, c.gating);
   out.Uint("norm_groups", c.norm_groups);
   out.Float("gated_norm_eps", c.gated_norm_eps);
+  if (c.d_mlp > 0) out.Uint("d_mlp", c.d_mlp);
 }
 
 void Read(MetadataReader& in, Mamba3Config* c) {

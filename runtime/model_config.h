@@ -32,6 +32,7 @@ struct Mamba2Config {
   Gating gating = Gating::kGateThenNorm;
   uint32_t norm_groups = 1;  // blocks that the gated norm normalizes on their own
   float gated_norm_eps = 1e-5f;
+  uint32_t d_mlp = 0;  // up and gate rows beside the mixer's, whose product joins y; 0: none
 };
 
 // Mamba-3 mixer: no convolution, a two-tap input, rotated B and C. MIMO: x, z and the output have

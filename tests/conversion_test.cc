@@ -199,6 +199,14 @@ const NamedMamba2 kMamba2Options[] = {
      }},
     {"NoNorm", [](Mamba2Shape& s) { s.original = true, s.norm = NormKind::kNone; }},
     {"Mlp", [](Mamba2Shape& s) { s.original = true, s.d_ff = 24; }},
+    {"PartOfTheWidth",
+     [](Mamba2Shape& s) {
+       s.original = true, s.bias = true, s.d_mlp = 23, s.head_dim = 20, s.n_groups = 2;
+     }},
+    {"PartOfTheWidthBeforeAnMlp",
+     [](Mamba2Shape& s) {
+       s.original = true, s.d_mlp = 48, s.d_ff = 24, s.norm = NormKind::kNone;
+     }},
     {"DOfEveryChannel",
      [](Mamba2Shape& s) { s.original = true, s.d_has_hdim = true, s.head_dim = 20; }}};
 INSTANTIATE_TEST_SUITE_P(Tiny, Mamba2Options, testing::ValuesIn(kMamba2Options),

@@ -19,7 +19,7 @@ class Reference {
   virtual ~Reference() = default;
 
   // Logits after each of `ids`.
-  std::vector<Vec> Run(const std::vector<int32_t>& ids, size_t layers) {
+  virtual std::vector<Vec> Run(const std::vector<int32_t>& ids, size_t layers) {
     std::vector<Vec> logits;
     for (const int32_t id : ids) {
       const Vec embedding = Get(checkpoint_.embedding);
@@ -71,7 +71,7 @@ class Reference {
     return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
   }
   // The convolution reads the whole history of its inputs: no state to get wrong.
-  Vec ConvSilu(const std::string& mixer, std::vector<Vec>& history, const Vec& x) const {
+  Vec Conv(const std::string& mixer, std::vector<Vec>& history, const Vec& x) const {
     const FloatArray& w = checkpoint_.weights.at(mixer + "conv1d.weight");
     const size_t taps = w.shape[2];
     history.push_back(x);
@@ -83,6 +83,10 @@ class Reference {
         y[c] += static_cast<double>(w.values[c * taps + j]) * input[c];
       }
     }
+    return y;
+  }
+  Vec ConvSilu(const std::string& mixer, std::vector<Vec>& history, const Vec& x) const {
+    Vec y = Conv(mixer, history, x);
     for (double& value : y) value = Silu(value);
     return y;
   }
@@ -125,9 +129,10 @@ class ReferenceMamba2 final : public Reference {
       const auto at = in.begin() + static_cast<std::ptrdiff_t>(begin);
       return Vec(at, at + static_cast<std::ptrdiff_t>(count));
     };
-    const Vec z = part(0, di);
-    const Vec xbc = ConvSilu(mixer, state.conv, part(di, di + 2 * G * N));
-    const Vec dt_raw = part(2 * di + 2 * G * N, H);
+    const size_t m = s_.d_mlp;  // z0 and x0 first
+    const Vec z = part(2 * m, di);
+    const Vec xbc = ConvSilu(mixer, state.conv, part(2 * m + di, di + 2 * G * N));
+    const Vec dt_raw = part(2 * m + 2 * di + 2 * G * N, H);
     const Vec dt_bias = Get(mixer + "dt_bias"), a_log = Get(mixer + "A_log"), d = Get(mixer + "D");
     Vec y(di);
     for (size_t h = 0; h < H; ++h) {
@@ -151,7 +156,10 @@ class ReferenceMamba2 final : public Reference {
     if (s_.norm != NormKind::kNormThenGate) gate();
     if (s_.norm != NormKind::kNone) y = Rms(y, Get(mixer + "norm.weight"), G);
     if (s_.norm == NormKind::kNormThenGate) gate();
-    return MatVec(mixer + "out_proj.weight", y);
+    Vec both(m);
+    for (size_t i = 0; i < m; ++i) both[i] = Silu(in[i]) * in[m + i];
+    both.insert(both.end(), y.begin(), y.end());
+    return MatVec(mixer + "out_proj.weight", both);
   }
 
  private:

@@ -24,7 +24,8 @@ enum class NormKind { kGateThenNorm, kNormThenGate, kNone };
 struct Mamba2Shape {
   size_t d_model = 32, n_heads = 4, head_dim = 16, n_groups = 1, d_state = 8, d_conv = 4;
   size_t layers = 2, vocab = 40;
-  size_t d_ff = 0;  // of an MLP behind every mixer; original only
+  size_t d_ff = 0;   // of an MLP behind every mixer; original only
+  size_t d_mlp = 0;  // inner width beside that of the heads (d_ssm); original only
   bool bias = false, conv_bias = true, d_has_hdim = false;
   bool original = false;  // mamba_ssm's names and keys, which alone have the options below
   NormKind norm = NormKind::kGateThenNorm;
@@ -57,7 +58,8 @@ struct Mamba3Shape {
 
 struct TinyCheckpoint {
   Weights weights;
-  std::string config;  // config.json
+  std::string config;        // config.json
+  std::string mamba_config;  // mamba_config.json, if any
   std::string embedding = "backbone.embeddings.weight";
 
   std::map<std::string, RawTensor> Tensors() const {
@@ -67,6 +69,7 @@ struct TinyCheckpoint {
   }
   void Write(const TempDir& folder) const {
     folder.Write("config.json", config);
+    if (!mamba_config.empty()) folder.Write("mamba_config.json", mamba_config);
     folder.Write("model.safetensors", SafetensorsFile(Tensors()));
   }
 };
@@ -123,7 +126,7 @@ inline TinyCheckpoint MakeMamba2(const Mamba2Shape& s) {
   make.Add("backbone.norm_f.weight", {s.d_model}, 1, 0.5);
   make.Matrix("lm_head.weight", s.vocab, s.d_model);
   const size_t conv_channels = s.d_inner() + s.bc();
-  const size_t in_rows = 2 * s.d_inner() + s.bc() + s.n_heads;
+  const size_t in_rows = 2 * (s.d_mlp + s.d_inner()) + s.bc() + s.n_heads;
   for (size_t i = 0; i < s.layers; ++i) {
     const std::string layer = "backbone.layers." + std::to_string(i) + ".";
     const std::string mixer = layer + "mixer.";
@@ -134,7 +137,7 @@ inline TinyCheckpoint MakeMamba2(const Mamba2Shape& s) {
     make.Add(mixer + "A_log", {s.n_heads}, 0.5, 1);
     make.Add(mixer + "D", {s.d_has_hdim ? s.d_inner() : s.n_heads}, 0.5, 1);
     if (s.norm != NormKind::kNone) make.Add(mixer + "norm.weight", {s.d_inner()}, 1, 0.5);
-    make.Matrix(mixer + "out_proj.weight", s.d_model, s.d_inner());
+    make.Matrix(mixer + "out_proj.weight", s.d_model, s.d_mlp + s.d_inner());
     if (s.conv_bias) make.Add(mixer + "conv1d.bias", {conv_channels}, 0, 0.5);
     if (s.bias) {
       make.Add(mixer + "in_proj.bias", {in_rows}, 0, 0.5);

@@ -2,9 +2,13 @@
 //
 // In the file every head is head_dim padded to kLanes channels wide, so that no lane block belongs
 // to two heads; padding channels have zero weights and stay 0.
+//
+// With d_mlp the input of the output projection is (y; up * silu(gate)), its matrix stored in two
+// parts: h += out_proj y + mlp_down (mlp_up u * silu(mlp_gate u)).
 #include <memory>
 
 #include "runtime/block.h"
+#include "runtime/blocks/feed_forward.h"
 #include "runtime/linear.h"
 #include "runtime/tensor_binder.h"
 
@@ -36,7 +40,9 @@ class Mamba2Block final : public Block {
         d_(bind.Floats("d", {channels_})),
         gated_norm_(c_.gating == Gating::kGateOnly ? nullptr
                                                    : bind.Floats("gated_norm", {channels_})),
-        out_proj_(bind.Matrix("out_proj", d_model, channels_)) {}
+        out_proj_(bind.Matrix("out_proj", d_model, channels_)) {
+    if (c_.d_mlp > 0) mlp_ = FeedForward({.d_ff = c_.d_mlp}, d_model, "mlp_", bind);
+  }
 
   size_t StateFloats(StateType type) const override {
     const size_t ssm =
@@ -60,13 +66,15 @@ class Mamba2Block final : public Block {
 
     s.outer.Set(s.u, args.stride,
                 in_z_.quantized() || in_x_.quantized() || in_bc_.quantized() || in_dt_.quantized());
+    if (c_.d_mlp > 0) s.mlp.Set(s.mlp_y, mlp_.width(), mlp_.down().quantized());
     args.team.Run(RowBytes(tokens, d_model_), [&](const Worker& w) {
       const Range mine = w.Share(tokens);
       w.RmsNorm(mine, args.input, args.stride, norm_, d_model_, static_cast<float>(d_model_),
                 norm_eps_, s.u, args.stride);
       w.Quantize(mine, &s.outer);
     });
-    args.team.Run(in_z_.bytes() + in_x_.bytes() + in_bc_.bytes(), [&](const Worker& w) {
+    const uint64_t in_bytes = in_z_.bytes() + in_x_.bytes() + in_bc_.bytes() + mlp_.input_bytes();
+    args.team.Run(in_bytes, [&](const Worker& w) {
       const Range mine = w.Share(channels_ / kLanes);
       w.Linear(in_z_, mine, s.outer, tokens, s.z, channels_);
       w.Linear(in_x_, mine, s.outer, tokens, s.x, channels_);
@@ -79,6 +87,7 @@ class Mamba2Block final : public Block {
       const Range dt = w.Share(heads_ / kLanes);
       w.Linear(in_dt_, dt, s.outer, tokens, s.dt, heads_);
       w.Softplus(dt, tokens, dt_bias_, c_.dt_min, c_.dt_max, s.dt, heads_);
+      if (c_.d_mlp > 0) mlp_.Expand(w, s.outer, tokens, s.mlp_z, s.mlp_y, &s.mlp);
     });
 
     const SsdScanArgs scan = {.tokens = tokens,
@@ -112,9 +121,11 @@ class Mamba2Block final : public Block {
       if (c_.gating == Gating::kNormThenGate) w.SiluMul(mine, s.z, s.x, channels_);
       w.Quantize(mine, &s.inner);
     });
-    args.team.Run(out_proj_.bytes(), [&](const Worker& w) {
-      w.LinearAdd(out_proj_, w.Share(out_proj_.row_blocks()), s.inner, tokens, s.u, args.hidden,
-                  args.stride);
+    args.team.Run(out_proj_.bytes() + mlp_.down().bytes(), [&](const Worker& w) {
+      const Range mine = w.Share(out_proj_.row_blocks());
+      w.LinearAdd(out_proj_, mine, s.inner, tokens, s.u, args.hidden, args.stride);
+      if (c_.d_mlp == 0) return;
+      w.LinearAdd(mlp_.down(), mine, s.mlp, tokens, s.u, args.hidden, args.stride);
     });
   }
 
@@ -125,6 +136,8 @@ class Mamba2Block final : public Block {
     float* bc;                 // [tokens][bc_channels], B then C, each [n_groups][d_state]
     float* dt;                 // [tokens][heads]
     Activations outer, inner;  // quantized rows of d_model and of all channels
+    float *mlp_z, *mlp_y;      // [tokens][d_mlp padded]
+    Activations mlp;
   };
 
   Buffers Carve(Arena* arena, size_t max_tokens) const {
@@ -136,6 +149,11 @@ class Mamba2Block final : public Block {
     s.dt = arena->Take<float>(max_tokens * heads_);
     s.outer = Activations::Carve(arena, max_tokens, d_model_);
     s.inner = Activations::Carve(arena, max_tokens, channels_);
+    if (c_.d_mlp > 0) {
+      s.mlp_z = arena->Take<float>(max_tokens * mlp_.width());
+      s.mlp_y = arena->Take<float>(max_tokens * mlp_.width());
+      s.mlp = Activations::Carve(arena, max_tokens, c_.d_mlp);
+    }
     return s;
   }
 
@@ -169,6 +187,7 @@ class Mamba2Block final : public Block {
   const float* d_;               // [channels]
   const float* gated_norm_;      // [channels] or nullptr
   Linear out_proj_;              // [d_model, channels]
+  FeedForward mlp_;              // of d_mlp
 };
 
 }  // namespace
