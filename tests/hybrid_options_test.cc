@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "converter/layers.h"
+#include "runtime/model.h"
 #include "runtime/model_file.h"
 #include "tests/converted_model.h"
 #include "tests/hybrid_checkpoints.h"
@@ -247,11 +248,12 @@ TEST(Refused, Hybrids) {
   ExpectRefused(Jamba(), "num_attention_heads is 0",
                 Replace("\"num_attention_heads\": 4", "\"num_attention_heads\": 0"),
                 Code::kCorruptFile);
-  ExpectRefused(Jamba(), "q_proj.weight has shape [20, 20], expected [35, 20]",
+  ExpectRefused(Jamba(), "q_proj.weight has shape [20, 20], expected [28, 20]",
                 Add("\"head_dim\": 7"), Code::kCorruptFile);
   ExpectRefused(Jamba(), "first generation", [](TinyCheckpoint& c) {
     c = Jamba();
     Replace("\"jamba\"", "\"llama\"")(c);
+    Add("\"head_dim\": 4")(c);
     c.mamba_config = "{\"d_inner\": 20, \"d_xb\": 10, \"ssm_cfg\": {\"d_state\": 5}}";
     c.weights["model.layers.0.mamba.in_proj_x.weight"] = {{1, 1}, {1}};
     Rename(&c, "model.layers.0.pre_ff_layernorm", "model.layers.0.post_attention_layernorm");
@@ -262,12 +264,12 @@ TEST(Refused, Hybrids) {
 TEST(Types, RoutersStayFloat32) {
   const TempDir folder;
   ASSERT_TRUE(ConvertTiny(Jamba(), folder).ok());
-  const auto bytes = ReadFileBytes(folder / "out");
-  const auto file = ModelFile::Parse(bytes);
-  ASSERT_TRUE(file.ok()) << file.status().message();
-  EXPECT_EQ(file->Find("layers.1.router")->dtype, DType::kMatF32);
-  EXPECT_EQ(file->Find("layers.1.experts.2.down")->dtype, DType::kMatQ4);
-  EXPECT_EQ(file->Find("layers.2.dt_norm")->dtype, DType::kF32);
+  const auto model = Model::Open(folder / "out");
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const ModelFile& file = (*model)->file();
+  EXPECT_EQ(file.Find("layers.1.router")->dtype, DType::kMatF32);
+  EXPECT_EQ(file.Find("layers.1.experts.2.down")->dtype, DType::kMatQ4);
+  EXPECT_EQ(file.Find("layers.2.dt_norm")->dtype, DType::kF32);
 }
 
 std::vector<float> Frequencies(const std::string& json, size_t dim) {

@@ -66,6 +66,9 @@ class HybridReference : public Reference {
     return logits;
   }
 
+  // Run has layers of its own.
+  Vec Mixer(size_t, const std::string&, const Vec&) override { return {}; }
+
   using Reference::Has;
   using Reference::MatVec;
   Vec Norm(const std::string& name, const Vec& x) const { return Rms(x, Get(name), 1); }
