@@ -52,8 +52,8 @@ class ReferenceMamba3 final : public Reference {
       }
       std::vector<Vec> k, q;
       for (size_t r = 0; r < R; ++r) {
-        k.push_back(HeadState(mixer + "B", b, r, h, &state.th[h * angles]));
-        q.push_back(HeadState(mixer + "C", c, r, h, &state.th[h * angles]));
+        k.push_back(HeadState(mixer + "B", b, r, h, state.th.data() + h * angles));
+        q.push_back(HeadState(mixer + "C", c, r, h, state.th.data() + h * angles));
       }
       std::vector<Vec> y(R, Vec(p));
       for (size_t i = 0; i < p; ++i) {
