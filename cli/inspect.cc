@@ -1,4 +1,5 @@
 // adder inspect: what is in a model file, and how it would run here.
+#include <algorithm>
 #include <cinttypes>
 #include <memory>
 #include <string>
@@ -46,11 +47,48 @@ std::string JsonText(const rapidjson::Value& value) {
   return std::string(buffer.GetString(), buffer.GetSize());
 }
 
-// "64 x mamba1: d_inner 5120, d_state 16, ..."
-std::string GroupText(const LayerGroup& group) {
-  std::string text = Format("%zu x ", group.count);
+// Layers that are alike, wherever they are.
+struct LayerKind {
+  const rapidjson::Value* layer;
+  std::vector<size_t> indexes;
+};
+
+std::vector<LayerKind> LayerKinds(const rapidjson::Document& metadata) {
+  std::vector<LayerKind> kinds;
+  size_t index = 0;
+  for (const rapidjson::Value& layer : metadata["layers"].GetArray()) {
+    const auto same = [&](const LayerKind& kind) { return *kind.layer == layer; };
+    auto kind = std::find_if(kinds.begin(), kinds.end(), same);
+    if (kind == kinds.end()) kind = kinds.insert(kind, {&layer, {}});
+    kind->indexes.push_back(index++);
+  }
+  return kinds;
+}
+
+// "0-4, 6, 8-9"; "0, 2, ..., 46" where all have the same distance.
+std::string IndexText(const std::vector<size_t>& indexes) {
+  const size_t n = indexes.size();
+  const size_t step = n > 2 ? indexes[1] - indexes[0] : 0;
+  bool even = step > 1;
+  for (size_t i = 0; i < n; ++i) even = even && indexes[i] == indexes[0] + i * step;
+  if (even) return Format("%zu, %zu, ..., %zu", indexes[0], indexes[1], indexes[n - 1]);
+  std::string text;
+  for (size_t first = 0; first < n;) {
+    size_t last = first;
+    while (last + 1 < n && indexes[last + 1] == indexes[last] + 1) ++last;
+    if (first > 0) text += ", ";
+    text += std::to_string(indexes[first]);
+    if (last > first) text += "-" + std::to_string(indexes[last]);
+    first = last + 1;
+  }
+  return text;
+}
+
+// "32 x mamba1: d_inner 5120, d_state 16, ...; layers 0, 2, ..., 62"; `all`: no other kinds.
+std::string KindText(const LayerKind& kind, bool all) {
+  std::string text = Format("%zu x ", kind.indexes.size());
   const char* separator = "";
-  for (const auto& member : group.layer->GetObject()) {
+  for (const auto& member : kind.layer->GetObject()) {
     if (JsonText(member.name) == "block") {
       text += JsonText(member.value) + ":";
       separator = " ";
@@ -59,7 +97,7 @@ std::string GroupText(const LayerGroup& group) {
       separator = ", ";
     }
   }
-  return text;
+  return all ? text : text + "; layers " + IndexText(kind.indexes);
 }
 
 struct Memory {
@@ -114,8 +152,9 @@ std::string Text(const Model& model, const Memory& memory, const rapidjson::Docu
                    summary.file_bytes, model.file().tensors().size()));
   sheet.Row("d_model", std::to_string(config.d_model));
   std::string name = "layers";
-  for (const LayerGroup& group : GroupLayers(metadata)) {
-    sheet.Row(std::exchange(name, ""), GroupText(group));
+  const std::vector<LayerKind> kinds = LayerKinds(metadata);
+  for (const LayerKind& kind : kinds) {
+    sheet.Row(std::exchange(name, ""), KindText(kind, kinds.size() == 1));
   }
   sheet.Row("head", config.tied_head ? "the embedding" : "its own matrix");
   sheet.Row("session",

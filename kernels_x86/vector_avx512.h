@@ -11,8 +11,8 @@ struct Avx512Vector {
   using Vector = __m512;
   using Mask = __mmask16;
   static constexpr size_t kWidth = 16;
-  // Two chains of sums hide more of the latency than one.
-  static constexpr size_t kSisoVectors = 2, kMimoVectors = 1;
+  // Two lane blocks hide more latency than one and share what is broadcast.
+  static constexpr size_t kSisoVectors = 2, kMimoVectors = 2;
 
   static Vector Load(const float* p) { return _mm512_loadu_ps(p); }
   static void Store(float* p, Vector v) { _mm512_storeu_ps(p, v); }

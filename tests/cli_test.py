@@ -357,6 +357,13 @@ class InspectTest(CliTest):
                          r"embedding +mat_q8 +\[4096, 384\] +\d+ bytes"):
             self.assertRegex(text, "(?m)^" + expected)
 
+    def test_layers_of_several_kinds(self):
+        model = self.dir / "mamba3.adder"
+        self.ok("convert", golden("mamba3-siso-mlp"), "-o", model)
+        text = self.ok("inspect", model).stdout.decode()
+        self.assertRegex(text, r"(?m)^layers +2 x mamba3: .*; layers 0, 2$")
+        self.assertRegex(text, r"(?m)^ +2 x mlp: .*; layers 1, 3$")
+
     def test_json(self):
         model = json.loads(self.ok("inspect", self.story, "--json", "--tensors").stdout)
         self.assertEqual(model["layer_plan"][0]["count"], 10)
