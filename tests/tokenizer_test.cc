@@ -182,22 +182,22 @@ TEST_P(EveryTokenizer, TimeIsLinear) {
       {"marks", marks(kLarge), marks(kLarge / 10)},
       {"U+4E2D", repeat("\xE4\xB8\xAD", kLarge), repeat("\xE4\xB8\xAD", kLarge / 10)}};
   for (const Row& row : rows) {
-    const auto best = [&](const std::string& text, int rounds) {
-      double seconds = std::numeric_limits<double>::infinity();
-      for (int i = 0; i < rounds; ++i) {
-        const double start = Seconds();
-        const auto ids = owned_->Encode(text);
-        seconds = std::min(seconds, Seconds() - start);
-        EXPECT_TRUE(ids.ok()) << row.name << ": " << ids.status().message();
-      }
-      return seconds;
+    const auto seconds = [&](const std::string& text) {
+      const double start = Seconds();
+      const auto ids = owned_->Encode(text);
+      const double took = Seconds() - start;
+      EXPECT_TRUE(ids.ok()) << row.name << ": " << ids.status().message();
+      return took;
     };
-    const double small = best(row.small, 3);
-    const double large = best(row.large, 2);
+    double small = seconds(row.small);
+    for (int i = 0; i < 2; ++i) small = std::min(small, seconds(row.small));
+    // A busy machine's new memory can cost ten times the work: measure until one run is clear of
+    // it. Quadratic time is never clear.
+    double large = seconds(row.large);
+    for (int i = 0; i < 30 && large >= 50 * small; ++i) large = std::min(large, seconds(row.large));
     std::printf("%s, %s: %zu bytes %.1f ms, %zu bytes %.1f ms\n", GetParam().name, row.name,
                 kLarge / 10, small * 1e3, kLarge, large * 1e3);
-    // The constant: the system's work for new memory, which comes and goes.
-    EXPECT_LT(large, 50 * small + 0.2) << row.name;
+    EXPECT_LT(large, 50 * small) << row.name;
   }
 }
 
