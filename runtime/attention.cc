@@ -1,7 +1,7 @@
 #include "runtime/attention.h"
 
-#include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "runtime/scalar_math.h"
 
@@ -9,6 +9,14 @@ namespace adder {
 namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
+alignas(kAlignment) constexpr float kOnes[kLanes] = {1, 1, 1, 1, 1, 1, 1, 1,
+                                                     1, 1, 1, 1, 1, 1, 1, 1};
+
+// Row `row` of rows of `groups` groups, and those behind it.
+QuantizedRows From(const QuantizedRows& rows, size_t row, size_t groups) {
+  return {rows.values + row * groups * kGroup, rows.scales + row * groups,
+          rows.sums + row * groups};
+}
 
 void Rotate(const float* turns, size_t rotary_dim, float* head) {
   const size_t half = rotary_dim / 2;
@@ -17,30 +25,6 @@ void Rotate(const float* turns, size_t rotary_dim, float* head) {
     const float a = head[i], b = head[half + i];
     head[i] = a * cos - b * sin;
     head[half + i] = b * cos + a * sin;
-  }
-}
-
-inline void Store(float x, float* element) { *element = x; }
-inline void Store(float x, uint16_t* element) { *element = F32ToF16(x); }
-inline bool IsFinite(float x) { return std::fabs(x) <= std::numeric_limits<float>::max(); }
-inline bool IsFinite(uint16_t half) { return (half & 0x7c00) != 0x7c00; }
-
-// Sums over values also run over slots with weight 0, so values must be finite. One that is not
-// goes in as 0 with a key of NaN: so the fault reaches the tokens that see the slot, and no others.
-template <typename Element>
-void StoreHead(const AttentionArgs& args, const float* k, const float* v, size_t kv_head,
-               size_t slot) {
-  const size_t head_dim = args.head_dim, slots = args.slots();
-  Element* key = args.keys<Element>(kv_head) + slot / kLanes * head_dim * kLanes + slot % kLanes;
-  Element* values = args.values<Element>(kv_head);
-  for (size_t d = 0; d < head_dim; ++d) Store(k[d], &key[d * kLanes]);
-  for (size_t d = 0; d < head_dim; ++d) {
-    Element* value = &values[(d / kLanes * slots + slot) * kLanes + d % kLanes];
-    Store(v[d], value);
-    if (!IsFinite(*value)) {
-      *value = Element{};
-      Store(std::numeric_limits<float>::quiet_NaN(), key);
-    }
   }
 }
 
@@ -102,10 +86,16 @@ class Group {
     for (size_t begin = 0; begin < a_.slots(); begin += kChunk) {
       const Span used = seen.Within({begin, std::min(begin + kChunk, a_.slots())});
       if (used.begin >= used.end) continue;
-      if (a_.f32) {
-        AddChunk<float>(used);
-      } else {
-        AddChunk<uint16_t>(used);
+      switch (a_.ring.shape().type) {
+        case KvType::kF16:
+          AddChunk<uint16_t>(used);
+          break;
+        case KvType::kF32:
+          AddChunk<float>(used);
+          break;
+        case KvType::kInt8:
+          AddChunk<int8_t>(used);
+          break;
       }
     }
     for (size_t row = begin_; row < end_; ++row) Finish(row);
@@ -113,21 +103,21 @@ class Group {
 
  private:
   // All slots of `used` have been written: what lies between the two parts of a window is older
-  // than both. Those before it in its first block of lanes have been too, those behind it perhaps
-  // not.
+  // than both. Those before it in its first block have been too, those behind it perhaps not.
   template <typename Element>
   void AddChunk(const Span& used) const {
-    const Span blocks = {used.begin / kLanes * kLanes, RoundUp(used.end, kLanes)};
-    const size_t rows = end_ - begin_;
-    float* scores = a_.scores + begin_ * kChunk;
-    Multiply<Element>(a_.keys<Element>(kv_head_) + blocks.begin * a_.head_dim,
-                      (blocks.end - blocks.begin) / kLanes, a_.head_dim,
-                      a_.queries + begin_ * a_.head_dim, a_.head_dim, rows, scores, kChunk);
+    constexpr bool kIsInt8 = std::is_same_v<Element, int8_t>;
+    constexpr size_t kBlock = kIsInt8 ? kGroup : kLanes;
+    const Span blocks = {used.begin / kBlock * kBlock, RoundUp(used.end, kBlock)};
+    Scores(a_.ring.keys<Element>(kv_head_) + blocks.begin * a_.ring.shape().key_dim(), blocks);
     for (size_t row = begin_; row < end_; ++row) Weigh(row, blocks);
+    if constexpr (kIsInt8) {
+      for (size_t row = begin_; row < end_; ++row) QuantizeWeights(row, blocks);
+    }
     for (size_t d = 0; d < a_.head_dim; d += kLanes) {
-      Multiply<Element>(a_.values<Element>(kv_head_) + d * a_.slots() + blocks.begin * kLanes, 1,
-                        used.end - blocks.begin, scores, kChunk, rows,
-                        a_.added + begin_ * a_.head_dim + d, a_.head_dim);
+      const Element* values = a_.ring.values<Element>(kv_head_) + d * a_.slots();
+      AddValues(values + blocks.begin * kLanes, {blocks.begin, kIsInt8 ? blocks.end : used.end},
+                a_.added + begin_ * a_.head_dim + d);
     }
     for (size_t row = begin_; row < end_; ++row) {
       float* sum = a_.sums + row * a_.head_dim;
@@ -136,14 +126,54 @@ class Group {
     }
   }
 
+  // Scores of whole blocks of slots, whose keys start at `keys`.
+  template <typename Element>
+  void Scores(const Element* keys, const Span& slots) const {
+    Multiply(keys, (slots.end - slots.begin) / kLanes, a_.head_dim,
+             a_.queries + begin_ * a_.head_dim, a_.head_dim, a_.scores + begin_ * kChunk, kChunk);
+  }
+  void Scores(const int8_t* keys, const Span& slots) const {
+    const size_t groups = Groups(a_.head_dim);
+    const QuantizedRows queries = From(a_.queries_q8, begin_, groups);
+    kernels_.matmul_q8(keys, a_.ring.key_scales(kv_head_) + slots.begin,
+                       (slots.end - slots.begin) / kLanes, groups, &queries, end_ - begin_,
+                       a_.scores + begin_ * kChunk, kChunk);
+  }
+
+  // kLanes channels of the weighted sums of values, which start at `values`.
+  template <typename Element>
+  void AddValues(const Element* values, const Span& slots, float* added) const {
+    Multiply(values, 1, slots.end - slots.begin, a_.scores + begin_ * kChunk, kChunk, added,
+             a_.head_dim);
+  }
+  void AddValues(const int8_t* values, const Span& slots, float* added) const {
+    const QuantizedRows weights = From(a_.weights_q8, begin_, kChunk / kGroup);
+    kernels_.matmul_q8(values, kOnes, 1, (slots.end - slots.begin) / kGroup, &weights,
+                       end_ - begin_, added, a_.head_dim);
+  }
+
   template <typename Element>
   void Multiply(const Element* matrix, size_t row_blocks, size_t cols, const float* x,
-                size_t x_stride, size_t rows, float* y, size_t y_stride) const {
-    if constexpr (sizeof(Element) == sizeof(float)) {
-      kernels_.matmul_f32(matrix, row_blocks, cols, x, x_stride, rows, y, y_stride);
-    } else {
-      kernels_.matmul_f16(matrix, row_blocks, cols, x, x_stride, rows, y, y_stride);
-    }
+                size_t x_stride, float* y, size_t y_stride) const {
+    const auto matmul = [this] {
+      if constexpr (std::is_same_v<Element, float>)
+        return kernels_.matmul_f32;
+      else
+        return kernels_.matmul_f16;
+    }();
+    matmul(matrix, row_blocks, cols, x, x_stride, end_ - begin_, y, y_stride);
+  }
+
+  // Weights of a row take the scales of their slots' values. What is not seen has weight 0 and
+  // perhaps no scale. Rows follow each other as closely as the products want them.
+  void QuantizeWeights(size_t row, const Span& slots) const {
+    const size_t n = slots.end - slots.begin;
+    float* weights = a_.scores + row * kChunk;
+    const float* scales = a_.ring.value_scales(kv_head_) + slots.begin;
+    for (size_t i = 0; i < n; ++i) weights[i] = weights[i] == 0.0f ? 0.0f : weights[i] * scales[i];
+    const QuantizedRows group = From(a_.weights_q8, begin_, kChunk / kGroup);
+    const QuantizedRows out = From(group, row - begin_, n / kGroup);
+    kernels_.quantize_row(weights, n, out.values, out.scales, out.sums);
   }
 
   // Scores of a row become weights.
@@ -184,7 +214,7 @@ class Group {
 
 }  // namespace
 
-void StoreToken(const AttentionArgs& a, size_t token) {
+void StoreToken(const Kernels& kernels, const AttentionArgs& a, size_t token) {
   const uint64_t position = a.position + token;
   const size_t half = a.rotary_dim / 2;
   float* turns = a.turns + token * a.rotary_dim;
@@ -199,13 +229,16 @@ void StoreToken(const AttentionArgs& a, size_t token) {
     std::copy_n(q, a.head_dim, query);
     Rotate(turns, a.rotary_dim, query);
     for (size_t d = 0; d < a.head_dim; ++d) query[d] *= a.scale;
+    if (a.ring.shape().type != KvType::kInt8) continue;
+    const QuantizedRows out = From(a.queries_q8, h * a.tokens + token, Groups(a.head_dim));
+    kernels.quantize_row(query, a.head_dim, out.values, out.scales, out.sums);
   }
   const size_t slot = static_cast<size_t>(position % a.slots());
   for (size_t h = 0; h < a.n_kv_heads; ++h) {
     float* k = a.k + (token * a.n_kv_heads + h) * a.head_dim;
     const float* v = a.v + (token * a.n_kv_heads + h) * a.head_dim;
     Rotate(turns, a.rotary_dim, k);
-    (a.f32 ? StoreHead<float> : StoreHead<uint16_t>)(a, k, v, h, slot);
+    a.ring.Store(h, slot, k, v);
   }
 }
 

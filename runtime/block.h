@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "runtime/arena.h"
+#include "runtime/kv_ring.h"
 #include "runtime/model_config.h"
 #include "runtime/status.h"
 #include "runtime/team.h"
@@ -36,8 +37,9 @@ struct ForwardArgs {
   size_t stride;           // d_model padded to kLanes
   float* state;            // [StateFloats(state_type)]
   StateType state_type;    // for blocks that know more than one
-  uint8_t* kv;             // [KvBytes(context)], anything at the start
-  size_t context;          // the latest tokens that attention looks at, the current one included
+  uint8_t* kv;             // [Kv(kv_choice).Bytes(context)], anything at the start
+  KvChoice kv_choice;
+  size_t context;  // the latest tokens that attention looks at, the current one included
   Arena scratch;
 };
 
@@ -46,8 +48,8 @@ class Block {
   virtual ~Block() = default;
   // Recurrent state, in floats whatever lies in them. Zeros are the state before the first token.
   virtual size_t StateFloats(StateType type) const = 0;
-  // Keys and values of the latest `context` tokens.
-  virtual size_t KvBytes(size_t /*context*/) const { return 0; }
+  // Of the ring of keys and values; no key/value heads: no ring.
+  virtual KvShape Kv(KvChoice /*choice*/) const { return {}; }
   virtual size_t ScratchBytes(size_t max_tokens) const = 0;
   virtual bool ReadsEmbedding() const { return false; }
   // Bytes of weights that a single token reads beyond those of the layer's own tensors (negative:

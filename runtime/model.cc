@@ -70,9 +70,15 @@ size_t Model::StateFloats(StateType type) const {
   return floats;
 }
 
-size_t Model::KvBytes(size_t context) const {
+size_t Model::KvBytes(size_t context, KvChoice choice) const {
   size_t bytes = 0;
-  for (const auto& block : blocks_) bytes += block->KvBytes(context);
+  for (const auto& block : blocks_) bytes += block->Kv(choice).Bytes(context);
+  return bytes;
+}
+
+size_t Model::KvBytesPerToken(KvChoice choice) const {
+  size_t bytes = 0;
+  for (const auto& block : blocks_) bytes += block->Kv(choice).SlotBytes();
   return bytes;
 }
 

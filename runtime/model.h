@@ -46,9 +46,9 @@ class Model {
   // Recurrent state of one stream, in floats of all blocks together.
   size_t StateFloats(StateType type = StateType::kF32) const;
   // Keys and values of one stream, for a look back of `context` tokens; 0: no attention layers.
-  size_t KvBytes(size_t context) const;
+  size_t KvBytes(size_t context, KvChoice choice = KvChoice::kDefault) const;
   // What each token of the context adds to that.
-  size_t KvBytesPerToken() const { return (KvBytes(2 * kLanes) - KvBytes(kLanes)) / kLanes; }
+  size_t KvBytesPerToken(KvChoice choice = KvChoice::kDefault) const;
   bool ReadsEmbedding() const;
   // Bytes of weights that one token reads (of an embedding that is not the head, no more than a
   // row: not counted).

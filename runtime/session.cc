@@ -35,7 +35,7 @@ struct Session::Layout {
     Layout layout = {};
     layout.session = arena->Take<Session>(1);
     layout.state = arena->Take<float>(model.StateFloats(options.state_type));
-    layout.kv = arena->Take<uint8_t>(model.KvBytes(options.context));
+    layout.kv = arena->Take<uint8_t>(model.KvBytes(options.context, options.kv_type));
     layout.hidden = arena->Take<float>(tile * stride);
     if (model.ReadsEmbedding()) layout.embedding = arena->Take<float>(tile * stride);
     layout.normed = arena->Take<float>(stride);
@@ -67,6 +67,11 @@ Result<size_t> Session::Bytes(const Model& model, const SessionOptions& options)
     return Error(Code::kUnsupported, "a 16-bit state needs Mamba-2 layers, this %s model has none",
                  model.config().family.c_str());
   }
+  if (options.kv_type != KvChoice::kDefault && model.KvBytesPerToken() == 0) {
+    return Error(Code::kUnsupported,
+                 "8-bit keys and values need attention layers, this %s model has none",
+                 model.config().family.c_str());
+  }
   Arena measure;
   Layout::Carve(&measure, model, options);
   return measure.used();
@@ -90,7 +95,8 @@ Result<Session*> Session::Place(const Model& model, const SessionOptions& option
   session->state_type_ = options.state_type;
   session->state_floats_ = model.StateFloats(options.state_type);
   session->context_ = options.context;
-  const bool limited = model.KvBytes(1) > 0 && options.when_full == ContextPolicy::kStop;
+  session->kv_choice_ = options.kv_type;
+  const bool limited = model.KvBytesPerToken() > 0 && options.when_full == ContextPolicy::kStop;
   session->limit_ = limited ? options.context : std::numeric_limits<uint64_t>::max();
   session->state_ = layout.state;
   session->kv_ = layout.kv;
@@ -178,10 +184,11 @@ void Session::FeedTile(std::span<const int32_t> tokens, size_t first_token, bool
                    .state = state,
                    .state_type = state_type_,
                    .kv = kv,
+                   .kv_choice = kv_choice_,
                    .context = context_,
                    .scratch = scratch_});
     state += block.StateFloats(state_type_);
-    kv += block.KvBytes(context_);
+    kv += block.Kv(kv_choice_).Bytes(context_);
     if (observer != nullptr) observer->OnHidden(i, first_token, tokens.size(), hidden_, stride_);
   }
   position_ += tokens.size();

@@ -34,6 +34,8 @@ struct SessionOptions {
   ContextPolicy when_full = ContextPolicy::kStop;
   // kInt16 is refused by models without Mamba-2 layers: they would gain nothing.
   StateType state_type = StateType::kF32;
+  // kInt8 is refused by models without attention layers.
+  KvChoice kv_type = KvChoice::kDefault;
 };
 inline constexpr uint32_t kMaxThreads = 256;
 inline constexpr uint32_t kMaxTile = 4096;
@@ -109,6 +111,7 @@ class Session {
   StateType state_type_ = StateType::kF32;
   size_t state_floats_ = 0;
   size_t context_ = 0;
+  KvChoice kv_choice_ = KvChoice::kDefault;
   uint64_t limit_ = 0;  // tokens that may be fed
   float* state_ = nullptr;
   uint8_t* kv_ = nullptr;

@@ -68,15 +68,15 @@ void Worker::LinearAdd(const adder::Linear& linear, Range row_blocks, const Acti
 }
 
 void Worker::StoreTokens(Range tokens, const AttentionArgs& args) const {
-  const OpTimer timer(telemetry_, Op::kAttention, tokens.size() * args.kv_channels() * 4,
+  const OpTimer timer(telemetry_, Op::kAttention, tokens.size() * args.ring.shape().SlotBytes(),
                       tokens.size() * (args.n_heads + args.n_kv_heads) * args.rotary_dim * 3);
-  for (size_t t = tokens.begin; t < tokens.end; ++t) StoreToken(args, t);
+  for (size_t t = tokens.begin; t < tokens.end; ++t) StoreToken(kernels_, args, t);
 }
 
 void Worker::Attend(Range heads, const AttentionArgs& args) const {
   const size_t seen = args.SeenTokens();
   const OpTimer timer(telemetry_, Op::kAttention,
-                      heads.size() * args.n_kv_heads * seen * args.head_dim * 4 / args.n_heads,
+                      heads.size() * seen * args.ring.shape().SlotBytes() / args.n_heads,
                       args.tokens * heads.size() * seen * args.head_dim * 4);
   adder::Attend(kernels_, heads.begin, heads.end, args);
 }

@@ -24,7 +24,7 @@ RUNTIME_LAYERS = (
     ("mapped_file", "arena", "telemetry", "kernels", "kernels_*", "sampler",
      "utf8", "unicode", "regex", "byte_chars", "text_steps", "added_tokens", "bpe", "text_stream",
      "tokenizer", "tokenizer_*"),
-    ("model_file", "model_config", "metadata_json", "layer_config", "linear", "attention", "routing",
+    ("model_file", "model_config", "metadata_json", "layer_config", "linear", "kv_ring", "attention", "routing",
      "dense_xnnpack"),
     ("team",),
     ("tensor_binder",),

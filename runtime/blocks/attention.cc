@@ -6,7 +6,7 @@
 //   c[head] = sum over tokens i of softmax_i(scale q[head] . k[head / group][i]) v[head / group][i]
 //   h += W_o c                                [with d_mlp: + W_down (W_up u * silu(W_gate u))]
 //
-// The state holds the convolution's last inputs, the ring of runtime/attention.h keys and values.
+// The state holds the convolution's last inputs, the ring of runtime/kv_ring.h keys and values.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -86,7 +86,7 @@ class AttentionBlock final : public Block {
   size_t StateFloats(StateType /*type*/) const override {
     return c_.d_conv == 0 ? 0 : (q_channels_ + 2 * kv_channels_) * (c_.d_conv - 1);
   }
-  size_t KvBytes(size_t context) const override { return heads_.KvBytes(context); }
+  KvShape Kv(KvChoice choice) const override { return heads_.Kv(choice); }
 
   size_t ScratchBytes(size_t max_tokens) const override {
     Arena measure;

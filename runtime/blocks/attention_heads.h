@@ -18,16 +18,18 @@ class AttentionHeads {
   // Floats of a row of q and of one of k or v: heads padded to kLanes.
   size_t q_channels() const { return c_.n_heads * head_dim_; }
   size_t kv_channels() const { return c_.n_kv_heads * head_dim_; }
-  size_t KvBytes(size_t context) const {
-    return 2 * RingSlots(context) * kv_channels() * ElementBytes();
+  KvShape Kv(KvChoice choice) const {
+    const KvType floats = f32_ ? KvType::kF32 : KvType::kF16;
+    return {c_.n_kv_heads, head_dim_, choice == KvChoice::kInt8 ? KvType::kInt8 : floats};
   }
 
-  // Keys and values are kept in f16, or in f32 where the weights are: then nothing is rounded.
+  // Whether weights are f32.
   void SetF32(bool f32) { f32_ = f32; }
 
   struct Buffers {  // of AttentionArgs
     float *queries, *turns, *scores, *sums, *added;
     float *largest, *weight_sums, *rescale;
+    QuantizedRows queries_q8, weights_q8;
   };
   Buffers Carve(Arena* arena, size_t max_tokens) const;
 
@@ -36,8 +38,6 @@ class AttentionHeads {
                const float* v) const noexcept;
 
  private:
-  size_t ElementBytes() const { return f32_ ? sizeof(float) : sizeof(uint16_t); }
-
   AttentionConfig c_;
   bool f32_ = false;
   size_t head_dim_;    // padded

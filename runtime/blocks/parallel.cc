@@ -19,7 +19,7 @@ class ParallelBlock final : public Block {
   size_t StateFloats(StateType type) const override {
     return ssm_->StateFloats(type) + attention_->StateFloats(type);
   }
-  size_t KvBytes(size_t context) const override { return attention_->KvBytes(context); }
+  KvShape Kv(KvChoice choice) const override { return attention_->Kv(choice); }
 
   size_t ScratchBytes(size_t max_tokens) const override {
     Arena measure;

@@ -52,7 +52,7 @@ class Zamba2Block final : public Block {
   }
 
   size_t StateFloats(StateType type) const override { return ssm_->StateFloats(type); }
-  size_t KvBytes(size_t context) const override { return heads_.KvBytes(context); }
+  KvShape Kv(KvChoice choice) const override { return heads_.Kv(choice); }
   bool ReadsEmbedding() const override { return true; }
   int64_t ExtraBytes() const override {
     uint64_t bytes = 3 * d_model_ * sizeof(float);  // both norms
