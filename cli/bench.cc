@@ -83,7 +83,7 @@ double ResidentMegabytes() {
 uint64_t BytesPerToken(const Model& model, const Options& options) {
   const uint64_t seen = std::min(options.session.context, options.prompt + options.tokens / 2 + 1);
   return model.BytesPerToken() + 2 * model.StateFloats(options.session.state_type) * sizeof(float) +
-         seen * model.KvBytesPerToken();
+         seen * model.KvBytesPerToken(options.session.kv_type);
 }
 
 struct Measured {
@@ -137,7 +137,7 @@ Result<Measured> Measure(const Options& options, const Model& model) {
     m.int8_peak = MeasurePeak(model.kernels().name, /*int8=*/true);
     m.float_peak = MeasurePeak(model.kernels().name, /*int8=*/false);
   }
-  if (model.KvBytesPerToken() > 0 && options.session.context >= 1016) {
+  if (model.KvBytesPerToken(options.session.kv_type) > 0 && options.session.context >= 1016) {
     ADDER_ASSIGN_OR_RETURN(m.context_ms, ContextCost(model, session));
   }
   const ReadBandwidth region;
@@ -269,13 +269,15 @@ std::string Report(const Options& options, const Model& model, const Measured& m
     std::string text = Line("decode", m.decode, "tok/s") + Line("prefill", m.prefill, "tok/s");
     text += Format("%-15s %9.1f MB: weights%s and twice the state\n", "bytes/token",
                    static_cast<double>(BytesPerToken(model, options)) / 1e6,
-                   model.KvBytesPerToken() > 0 ? ", keys, values" : "");
+                   model.KvBytesPerToken(options.session.kv_type) > 0 ? ", keys, values" : "");
     text += Line("read bandwidth", m.read_gb_s, "GB/s");
     text += Format("%-15s %9.0f %%  of it (%.0f to %.0f)\n", "decode uses",
                    100 * m.fraction.Median(), 100 * m.fraction.Min(), 100 * m.fraction.Max());
-    if (model.KvBytesPerToken() > 0) {
-      text += Format("%-15s %9.3f ms more per token for 1,000 tokens of it, %.1f MB\n", "context",
-                     m.context_ms, static_cast<double>(model.KvBytesPerToken()) * 1000 / 1e6);
+    if (model.KvBytesPerToken(options.session.kv_type) > 0) {
+      text +=
+          Format("%-15s %9.3f ms more per token for 1,000 tokens of it, %.1f MB\n", "context",
+                 m.context_ms,
+                 static_cast<double>(model.KvBytesPerToken(options.session.kv_type)) * 1000 / 1e6);
     }
     text += Line("open", m.open_ms, "ms");
     text += Format("%-15s %9.1f MB beside the file's pages, %.1f MB of it the session\n",
@@ -307,7 +309,7 @@ std::string Report(const Options& options, const Model& model, const Measured& m
   json.Member("read_bandwidth_gb_s", m.read_gb_s.Median());
   json.Member("bandwidth_fraction", m.fraction.Median());
   json.Member("context_ms_per_1000", m.context_ms);
-  json.Member("kv_bytes_per_token", model.KvBytesPerToken());
+  json.Member("kv_bytes_per_token", model.KvBytesPerToken(options.session.kv_type));
   json.Member("open_ms", m.open_ms.Median());
   json.Member("resident_mb", m.resident_mb);
   json.Member("session_mb", m.session_mb);
@@ -370,8 +372,8 @@ void AddBench(CLI::App* app, Action* action) {
   AddNumber(command, "--tile", "N (64)", &options->session.tile,
             "Tokens of the prompt that go through a layer together", {1u, kMaxTile});
   options->session.when_full = ContextPolicy::kSlide;  // any context will do
-  AddNumber(command, "--context", "N (4096)", &options->session.context,
-            "Tokens that attention layers look back on", {1u, kMaxContext});
+  AddContext(command, &options->session);
+  AddKvType(command, &options->session.kv_type);
   AddStateType(command, &options->session.state_type);
   AddIsa(command, &options->isa);
   command->add_flag("--bandwidth", options->bandwidth,

@@ -164,6 +164,8 @@ std::string Text(const Model& model, const Memory& memory, const rapidjson::Docu
     sheet.Row("keys, values", Format("%s per 1,000 tokens of context, %s for %" PRIu32,
                                      FormatBytes(model.KvBytesPerToken() * 1000).c_str(),
                                      FormatBytes(memory.kv).c_str(), SessionOptions().context));
+    sheet.Row("", Format("%s per 1,000 tokens with --kv int8",
+                         FormatBytes(model.KvBytesPerToken(KvChoice::kInt8) * 1000).c_str()));
   }
   sheet.Row("vocabulary",
             Format("%" PRIu32 " ids in %" PRIu32 " rows", config.vocab_size, config.vocab_rows));
@@ -227,6 +229,7 @@ std::string Json(const Options& options, const Model& model, const Memory& memor
   json.Member("vocab_rows", config.vocab_rows);
   json.Member("state_bytes", memory.state);
   json.Member("kv_bytes_per_token", model.KvBytesPerToken());
+  json.Member("kv_bytes_per_token_int8", model.KvBytesPerToken(KvChoice::kInt8));
   json.Member("scratch_bytes", memory.scratch);
   json.Member("tokenizer_pieces", model.tokenizer() == nullptr ? 0 : model.tokenizer()->size());
   json.Key("bos");

@@ -85,6 +85,7 @@ void AddLogits(CLI::App* app, Action* action) {
             {1, kMaxTile});
   AddStateType(command, &options->session.state_type);
   AddContext(command, &options->session);
+  AddKvType(command, &options->session.kv_type);
   AddIsa(command, &options->model_options.isa);
   AddInputOptions(command, &options->input);
   command->footer(

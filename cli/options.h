@@ -92,11 +92,30 @@ inline void AddStateType(CLI::App* app, StateType* type) {
       ->option_text("f32|int16 (f32)");
 }
 
-// --context and --context-full.
-inline void AddContext(CLI::App* command, SessionOptions* session) {
+// `of` whose keys and values it is about.
+inline void AddKvType(CLI::App* app, KvChoice* type, const std::string& of = "attention layers") {
+  app->add_option_function<std::string>(
+         "--kv",
+         [type](const std::string& name) {
+           if (name != "f16" && name != "int8") {
+             throw CLI::ValidationError("--kv", "is \"" + name + "\", expected f16 or int8");
+           }
+           *type = name == "f16" ? KvChoice::kDefault : KvChoice::kInt8;
+         },
+         "Numbers of keys and values of " + of +
+             " (f16: f32 where weights are f32); int8: half the memory, slightly less exact")
+      ->option_text("f16|int8 (f16)");
+}
+
+inline void AddContextSize(CLI::App* command, SessionOptions* session) {
   AddNumber(command, "--context", "N (4096)", &session->context,
             "Tokens that attention layers look back on; other layers have no limit",
             {1u, kMaxContext});
+}
+
+// --context and --context-full; `session` has the default of the latter.
+inline void AddContext(CLI::App* command, SessionOptions* session) {
+  AddContextSize(command, session);
   const auto set_policy = [session](const CLI::results_t& arguments) {
     if (arguments[0] != "stop" && arguments[0] != "slide") {
       throw CLI::ValidationError("--context-full",
@@ -108,7 +127,8 @@ inline void AddContext(CLI::App* command, SessionOptions* session) {
   command
       ->add_option("--context-full", set_policy,
                    "Beyond the context: stop, or slide, so that attention forgets the oldest token")
-      ->option_text("stop|slide (stop)");
+      ->option_text(session->when_full == ContextPolicy::kStop ? "stop|slide (stop)"
+                                                               : "stop|slide (slide)");
 }
 
 }  // namespace adder::cli

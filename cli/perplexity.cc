@@ -19,6 +19,7 @@ namespace {
 struct Options {
   std::string model, other, text, isa;
   EvaluationOptions evaluation;
+  KvChoice kv_type = KvChoice::kDefault;
   bool json = false, quiet = false;
 };
 
@@ -57,7 +58,7 @@ Result<int> RunPerplexity(const Options& options) {
   ADDER_ASSIGN_OR_RETURN(const EvaluationText text, ReadEvaluationText(options, *model));
   Progress bar(Progress::StyleOf(options.quiet));
   ADDER_ASSIGN_OR_RETURN(const Perplexity result,
-                         MeasurePerplexity(*model, text, ProgressOf(&bar)));
+                         MeasurePerplexity(*model, text, ProgressOf(&bar), options.kv_type));
   bar.Clear();
   if (options.json) {
     JsonWriter json;
@@ -128,7 +129,8 @@ Result<int> RunCompare(const Options& options) {
                  options.model.c_str(), options.other.c_str(), options.text.c_str());
   }
   Progress bar(Progress::StyleOf(options.quiet));
-  ADDER_ASSIGN_OR_RETURN(const Comparison result, CompareModels(*a, *b, text, ProgressOf(&bar)));
+  ADDER_ASSIGN_OR_RETURN(const Comparison result,
+                         CompareModels(*a, *b, text, ProgressOf(&bar), options.kv_type));
   bar.Clear();
   ADDER_RETURN_IF_ERROR(Print(options.json ? CompareJson(options, result) : CompareText(result)));
   return 0;
@@ -144,6 +146,7 @@ void AddPerplexity(CLI::App* app, Action* action) {
           "Text file, documents separated by <|endoftext|>; - is standard input")
       ->required();
   AddEvaluationOptions(command, options.get());
+  AddKvType(command, &options->kv_type);
   command->footer(
       "Examples:\n"
       "  adder perplexity model.adder text.txt\n"
@@ -166,10 +169,12 @@ void AddCompare(CLI::App* app, Action* action) {
           "Text file, documents separated by <|endoftext|>; not -, it is read twice")
       ->required();
   AddEvaluationOptions(command, options.get());
+  AddKvType(command, &options->kv_type, "B's attention layers");
   command->footer(
       "Examples:\n"
       "  adder compare exact.adder small.adder text.txt\n"
       "  adder compare exact.adder small.adder text.txt --windows 60 --second-half --json\n"
+      "  adder compare hybrid.adder hybrid.adder text.txt --kv int8   what 8-bit keys change\n"
       "\n"
       "KL is the Kullback-Leibler divergence of A's next-token distribution from B's: 0 for equal\n"
       "models. Under 0.001 nobody notices, at 0.1 texts differ visibly.");

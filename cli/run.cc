@@ -262,6 +262,7 @@ void AddRun(CLI::App* app, Action* action) {
             "Threads that share the work; changes speed only", {1u, kMaxThreads});
   AddStateType(command, &options->session.state_type);
   AddContext(command, &options->session);
+  AddKvType(command, &options->session.kv_type);
   AddIsa(command, &options->model_options.isa);
   command->add_flag("--echo", options->echo, "Print the prompt, too");
   command->add_flag("--json", options->json, "Print text, ids and statistics as JSON, at the end");

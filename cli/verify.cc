@@ -21,6 +21,7 @@ struct Options {
   std::optional<std::string> golden;
   double max_error = 1e-4;
   std::string isa;
+  SessionOptions session;
   bool json = false;
 };
 
@@ -112,7 +113,7 @@ Status RunChecks(const Options& options, std::vector<Check>* checks,
   const Status data = file.VerifyData();
   checks->push_back({"checksums", data.ok(), data.ok() ? "of all tensors" : data.message()});
   if (!options.golden) return {};
-  const auto golden = CheckGolden(**model, *options.golden);
+  const auto golden = CheckGolden(**model, *options.golden, options.session);
   if (!golden.ok()) {
     checks->push_back({"golden", false, golden.status().message()});
     return {};
@@ -147,6 +148,8 @@ void AddVerify(CLI::App* app, Action* action) {
       command, "--max-error", "X (1e-4)", &options->max_error,
       "Error of logits and hidden states that passes, in standard deviations of the reference",
       {0.0, std::numeric_limits<double>::max()});
+  AddContextSize(command, &options->session);
+  AddKvType(command, &options->session.kv_type);
   AddIsa(command, &options->isa);
   command->add_flag("--json", options->json, "Print JSON");
   command->footer(

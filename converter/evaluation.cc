@@ -72,8 +72,9 @@ Status FeedPart(Session& session, std::span<const int32_t> window, size_t begin,
   return session.Feed(window.subspan(silent, end - silent), &rows);
 }
 
-SessionOptions OptionsFor(const EvaluationText& text) {
+SessionOptions OptionsFor(const EvaluationText& text, KvChoice kv_type = KvChoice::kDefault) {
   SessionOptions options;
+  options.kv_type = kv_type;
   options.context = static_cast<uint32_t>(std::max<size_t>(text.Window(0).size(), 1));
   return options;
 }
@@ -146,9 +147,9 @@ size_t EvaluationText::first_scored(size_t window_tokens) const {
 double Perplexity::perplexity() const { return std::exp(mean_nll); }
 
 Result<Perplexity> MeasurePerplexity(const Model& model, const EvaluationText& text,
-                                     const EvaluationProgress& progress) {
+                                     const EvaluationProgress& progress, KvChoice kv_type) {
   ADDER_ASSIGN_OR_RETURN(const SessionBuffer buffer,
-                         SessionBuffer::Create(model, OptionsFor(text)));
+                         SessionBuffer::Create(model, OptionsFor(text, kv_type)));
   Session& session = buffer.session();
   Mean nll;
   for (size_t i = 0; i < text.windows(); ++i) {
@@ -166,7 +167,7 @@ Result<Perplexity> MeasurePerplexity(const Model& model, const EvaluationText& t
 }
 
 Result<Comparison> CompareModels(const Model& a, const Model& b, const EvaluationText& text,
-                                 const EvaluationProgress& progress) {
+                                 const EvaluationProgress& progress, KvChoice kv_type) {
   const uint32_t rows_a = a.config().vocab_rows, rows_b = b.config().vocab_rows;
   if (a.config().vocab_size != b.config().vocab_size) {
     return Error(Code::kInvalidArgument,
@@ -175,7 +176,8 @@ Result<Comparison> CompareModels(const Model& a, const Model& b, const Evaluatio
   }
   const size_t vocab = std::min({rows_a, rows_b, a.config().vocab_size});
   ADDER_ASSIGN_OR_RETURN(const SessionBuffer buffer_a, SessionBuffer::Create(a, OptionsFor(text)));
-  ADDER_ASSIGN_OR_RETURN(const SessionBuffer buffer_b, SessionBuffer::Create(b, OptionsFor(text)));
+  ADDER_ASSIGN_OR_RETURN(const SessionBuffer buffer_b,
+                         SessionBuffer::Create(b, OptionsFor(text, kv_type)));
   std::vector<float> reference(kRows * vocab);
   std::vector<double> normalizers(kRows);
   std::vector<float> divergences;

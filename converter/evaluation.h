@@ -51,7 +51,8 @@ struct Perplexity {
 };
 
 Result<Perplexity> MeasurePerplexity(const Model& model, const EvaluationText& text,
-                                     const EvaluationProgress& progress = {});
+                                     const EvaluationProgress& progress = {},
+                                     KvChoice kv_type = KvChoice::kDefault);
 
 // Model b against the reference a, on the same windows. KL is of a from b, in nats per token.
 struct Comparison {
@@ -62,9 +63,10 @@ struct Comparison {
   double log_ratio_standard_error = 0;                        // of the difference of the mean nll
 };
 
-// The models must have the same vocabulary, and `text` must be tokens of both. Memory is bounded by
-// some rows of logits.
+// The models must have the same vocabulary, and `text` must be tokens of both; they may be the
+// same, since kv_type is that of b alone. Memory is bounded by some rows of logits.
 Result<Comparison> CompareModels(const Model& a, const Model& b, const EvaluationText& text,
-                                 const EvaluationProgress& progress = {});
+                                 const EvaluationProgress& progress = {},
+                                 KvChoice kv_type = KvChoice::kDefault);
 
 }  // namespace adder

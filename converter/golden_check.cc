@@ -126,7 +126,8 @@ class GoldenFile {
 
 }  // namespace
 
-Result<GoldenReport> CheckGolden(const Model& model, const std::string& golden_path) {
+Result<GoldenReport> CheckGolden(const Model& model, const std::string& golden_path,
+                                 const SessionOptions& options) {
   ADDER_ASSIGN_OR_RETURN(const GoldenFile golden, GoldenFile::Open(golden_path));
   ADDER_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, golden.ReadIds("input_ids"));
   ADDER_ASSIGN_OR_RETURN(const Reference logits, golden.Read("logits", 2));
@@ -152,7 +153,7 @@ Result<GoldenReport> CheckGolden(const Model& model, const std::string& golden_p
     }
   }
 
-  ADDER_ASSIGN_OR_RETURN(const SessionBuffer buffer, SessionBuffer::Create(model, {}));
+  ADDER_ASSIGN_OR_RETURN(const SessionBuffer buffer, SessionBuffer::Create(model, options));
   Session& session = buffer.session();
   Comparison comparison(logits, hidden, d_model);
   ADDER_RETURN_IF_ERROR(session.Feed(prompt, &comparison));

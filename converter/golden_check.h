@@ -6,6 +6,7 @@
 #include <string>
 
 #include "runtime/model.h"
+#include "runtime/session.h"
 #include "runtime/status.h"
 
 namespace adder {
@@ -20,7 +21,8 @@ struct GoldenReport {
   size_t greedy_equal = 0;     // how many of its tokens agree before the first difference
 };
 
-// Runs the prompt, and the greedy continuation behind it, through `model`.
-Result<GoldenReport> CheckGolden(const Model& model, const std::string& golden_path);
+// Runs the prompt, and the greedy continuation behind it, through a session of `model`.
+Result<GoldenReport> CheckGolden(const Model& model, const std::string& golden_path,
+                                 const SessionOptions& options = {});
 
 }  // namespace adder

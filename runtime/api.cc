@@ -47,6 +47,11 @@ Result<adder::SessionOptions> SessionOptionsOf(const adder_session_options* opti
                  static_cast<int>(copy.when_full), ADDER_CONTEXT_STOP, ADDER_CONTEXT_SLIDE);
   }
   out.when_full = static_cast<adder::ContextPolicy>(copy.when_full);
+  if (copy.kv_type != ADDER_KV_DEFAULT && copy.kv_type != ADDER_KV_INT8) {
+    return Error(Code::kInvalidArgument, "kv_type is %" PRId32 ", expected 0 (default) or 1 (int8)",
+                 copy.kv_type);
+  }
+  if (copy.kv_type == ADDER_KV_INT8) out.kv_type = adder::KvChoice::kInt8;
   return out;
 }
 

@@ -155,13 +155,11 @@ class Group {
   template <typename Element>
   void Multiply(const Element* matrix, size_t row_blocks, size_t cols, const float* x,
                 size_t x_stride, float* y, size_t y_stride) const {
-    const auto matmul = [this] {
-      if constexpr (std::is_same_v<Element, float>)
-        return kernels_.matmul_f32;
-      else
-        return kernels_.matmul_f16;
-    }();
-    matmul(matrix, row_blocks, cols, x, x_stride, end_ - begin_, y, y_stride);
+    if constexpr (std::is_same_v<Element, float>) {
+      kernels_.matmul_f32(matrix, row_blocks, cols, x, x_stride, end_ - begin_, y, y_stride);
+    } else {
+      kernels_.matmul_f16(matrix, row_blocks, cols, x, x_stride, end_ - begin_, y, y_stride);
+    }
   }
 
   // Weights of a row take the scales of their slots' values. What is not seen has weight 0 and

@@ -23,6 +23,7 @@ struct Shape {
   size_t tokens = 60;
   size_t layers = 2;
   DType type = DType::kMatF32;
+  KvChoice kv = KvChoice::kDefault;
 };
 constexpr Shape kShapes[] = {
     {.name = "Grouped", .rotary_dim = 16},
@@ -50,6 +51,42 @@ constexpr Shape kShapes[] = {
      .context = 25,
      .tokens = 90,
      .type = DType::kMatQ8},
+    {.name = "Int8", .rotary_dim = 16, .kv = KvChoice::kInt8},
+    {.name = "Int8OneHeadEach",
+     .n_heads = 3,
+     .n_kv_heads = 3,
+     .head_dim = 40,
+     .rotary_dim = 20,
+     .kv = KvChoice::kInt8},
+    {.name = "Int8OneForAll",
+     .n_heads = 5,
+     .n_kv_heads = 1,
+     .head_dim = 6,
+     .bias = true,
+     .kv = KvChoice::kInt8},
+    {.name = "Int8Sliding", .rotary_dim = 8, .context = 20, .tokens = 130, .kv = KvChoice::kInt8},
+    {.name = "Int8SlidingOverChunks",
+     .head_dim = 8,
+     .rotary_dim = 8,
+     .context = 300,
+     .tokens = 720,
+     .layers = 1,
+     .kv = KvChoice::kInt8},
+    {.name = "Int8LatestOnly",
+     .n_heads = 2,
+     .n_kv_heads = 1,
+     .context = 1,
+     .tokens = 40,
+     .kv = KvChoice::kInt8},
+    {.name = "Int8Quantized",
+     .head_dim = 32,
+     .rotary_dim = 16,
+     .d_conv = 3,
+     .d_mlp = 32,
+     .context = 25,
+     .tokens = 90,
+     .type = DType::kMatQ8,
+     .kv = KvChoice::kInt8},
 };
 
 constexpr uint32_t kModel = 24, kVocab = 40;
@@ -169,6 +206,11 @@ bool SameBits(std::span<const float> a, std::span<const float> b) {
 SessionOptions Sliding(uint32_t context, uint32_t tile = 64) {
   return {.tile = tile, .context = context, .when_full = ContextPolicy::kSlide};
 }
+SessionOptions Sliding(const Shape& shape, uint32_t tile = 64) {
+  SessionOptions options = Sliding(shape.context, tile);
+  options.kv_type = shape.kv;
+  return options;
+}
 
 // Logits behind every token of one call.
 std::vector<Logits> RowsOf(const Model& model, const SessionOptions& options,
@@ -195,7 +237,7 @@ class Attention : public testing::TestWithParam<Shape> {
   }
   // Tokens one by one.
   void MakeExpected() {
-    const auto buffer = SessionBuffer::Create(*model_, Sliding(GetParam().context, 1));
+    const auto buffer = SessionBuffer::Create(*model_, Sliding(GetParam(), 1));
     ASSERT_TRUE(buffer.ok());
     for (const int32_t id : ids_) {
       ASSERT_TRUE(buffer->session().FeedOne(id).ok());
@@ -211,8 +253,14 @@ class Attention : public testing::TestWithParam<Shape> {
 
 TEST_P(Attention, EqualsTheReference) {
   if (GetParam().type != DType::kMatF32) GTEST_SKIP() << "the reference has unrounded weights";
-  const std::vector<Logits> rows = RowsOf(*model_, Sliding(GetParam().context), ids_);
+  const std::vector<Logits> rows = RowsOf(*model_, Sliding(GetParam()), ids_);
   const std::vector<Vec> expected = Reference(made_, GetParam()).Run(ids_);
+  if (GetParam().kv == KvChoice::kInt8) {
+    const double rounding = LargestError(rows, expected);
+    EXPECT_LE(rounding, 6e-2);
+    EXPECT_GT(rounding, 1e-5);
+    return;
+  }
   EXPECT_LE(LargestError(rows, expected), 1e-5);
 
   // With other weights keys and values are halves: close, yet not the same.
@@ -229,9 +277,8 @@ TEST_P(Attention, SplitsAndTilesChangeNoBit) {
   MakeExpected();
   std::mt19937 random(5);
   for (const uint32_t tile : {1u, 3u, 16u, 17u, 64u}) {
-    ExpectSame(RowsOf(*model_, Sliding(GetParam().context, tile), ids_),
-               "tile " + std::to_string(tile));
-    const auto buffer = SessionBuffer::Create(*model_, Sliding(GetParam().context, tile));
+    ExpectSame(RowsOf(*model_, Sliding(GetParam(), tile), ids_), "tile " + std::to_string(tile));
+    const auto buffer = SessionBuffer::Create(*model_, Sliding(GetParam(), tile));
     ASSERT_TRUE(buffer.ok());
     for (int round = 0; round < 3; ++round) {
       buffer->session().Reset();
@@ -247,19 +294,19 @@ TEST_P(Attention, SplitsAndTilesChangeNoBit) {
 }
 
 TEST_P(Attention, KernelsChangeNoBit) {
-  expected_ = RowsOf(*model_, Sliding(GetParam().context), ids_);
+  expected_ = RowsOf(*model_, Sliding(GetParam()), ids_);
   for (const Kernels* table : CompiledKernels()) {
     if ((DetectCpuFeatures() & table->required) != table->required) continue;
     const auto other = made_.Open({.isa = table->name});
     ASSERT_NE(other, nullptr);
-    ExpectSame(RowsOf(*other, Sliding(GetParam().context), ids_), table->name);
+    ExpectSame(RowsOf(*other, Sliding(GetParam()), ids_), table->name);
   }
 }
 
 // The ring is not cleared: neither when a session is made nor when it is reset.
 TEST_P(Attention, WhatLiesInTheRingChangesNoBit) {
-  expected_ = RowsOf(*model_, Sliding(GetParam().context), ids_);
-  const SessionOptions options = Sliding(GetParam().context);
+  expected_ = RowsOf(*model_, Sliding(GetParam()), ids_);
+  const SessionOptions options = Sliding(GetParam());
   const auto bytes = Session::Bytes(*model_, options);
   ASSERT_TRUE(bytes.ok());
   for (const int garbage : {0x00, 0x7e, 0xff}) {  // the latter two: NaN

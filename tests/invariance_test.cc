@@ -20,6 +20,7 @@ struct InvarianceCase {
   const char* folder;
   WeightType type;
   uint64_t logits_hash;  // XXH3-64 of the golden prompt's logits
+  KvChoice kv_type = KvChoice::kDefault;
 };
 
 std::string CaseName(const testing::TestParamInfo<InvarianceCase>& info) {
@@ -28,6 +29,7 @@ std::string CaseName(const testing::TestParamInfo<InvarianceCase>& info) {
   for (const auto& [type, text] : kWeightTypes) {
     if (type == info.param.type) name += std::string("_") + text;
   }
+  if (info.param.kv_type == KvChoice::kInt8) name += "_kv_int8";
   return name;
 }
 
@@ -41,12 +43,6 @@ testing::AssertionResult SameBits(std::span<const float> a, std::span<const floa
       return testing::AssertionFailure() << "logit " << i << ": " << a[i] << " and " << b[i];
   }
   return testing::AssertionSuccess();
-}
-
-SessionBuffer NewSession(const Model& model, uint32_t tile = 64) {
-  auto buffer = SessionBuffer::Create(model, {.tile = tile});
-  EXPECT_TRUE(buffer.ok()) << buffer.status().message();
-  return std::move(*buffer);
 }
 
 // Keeps the logits of every token of a call.
@@ -81,6 +77,11 @@ class Invariance : public testing::TestWithParam<InvarianceCase> {
     }
   }
 
+  static SessionBuffer NewSession(const Model& model, uint32_t tile = 64) {
+    auto buffer = SessionBuffer::Create(model, {.tile = tile, .kv_type = GetParam().kv_type});
+    EXPECT_TRUE(buffer.ok()) << buffer.status().message();
+    return std::move(*buffer);
+  }
   const Model& model() const { return *converted_->model; }
   std::span<const int32_t> Tokens(size_t begin, size_t count) const {
     return std::span(tokens_).subspan(begin, count);
@@ -270,7 +271,9 @@ constexpr InvarianceCase kCases[] = {{"mamba1", WeightType::kQ8, 0x2c7e1e0aad2c0
                                      {"zamba2", WeightType::kQ8, 0xf8c38ccf3bf2bae1u},
                                      {"zamba2", WeightType::kQ4, 0x8a8b3df1a754f7c4u},
                                      {"falcon-h1", WeightType::kQ8, 0xeb5a1fe6ec91dfd1u},
-                                     {"falcon-h1", WeightType::kQ4, 0xbc8c23ddb216ebf2u}};
+                                     {"falcon-h1", WeightType::kQ4, 0xbc8c23ddb216ebf2u},
+                                     {"granite-h-dense", WeightType::kQ8, 0, KvChoice::kInt8},
+                                     {"falcon-h1", WeightType::kQ8, 0, KvChoice::kInt8}};
 INSTANTIATE_TEST_SUITE_P(Goldens, Invariance, testing::ValuesIn(kCases), CaseName);
 
 }  // namespace

@@ -1,0 +1,143 @@
+// Keys and values in 8 bits: close to those of 16, half the memory, and refused where there are
+// none.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "adder/adder.h"
+#include "runtime/session_buffer.h"
+#include "tests/converted_model.h"
+
+namespace adder::test {
+namespace {
+
+constexpr const char* kHybrids[] = {"jamba",      "bamba",  "granite-h-dense", "granite-h-moe",
+                                    "nemotron-h", "zamba2", "falcon-h1"};
+
+// log of the softmax of logits, in double.
+std::vector<double> LogProbabilities(std::span<const float> logits) {
+  double largest = -INFINITY, sum = 0;
+  for (const float l : logits) largest = std::max(largest, static_cast<double>(l));
+  for (const float l : logits) sum += std::exp(static_cast<double>(l) - largest);
+  std::vector<double> out;
+  for (const float l : logits) out.push_back(static_cast<double>(l) - largest - std::log(sum));
+  return out;
+}
+
+// Mean KL of the 8-bit session from the other, behind each of the tokens.
+double MeanKl(const Model& model, SessionOptions options, std::span<const int32_t> tokens) {
+  const auto exact = SessionBuffer::Create(model, options);
+  options.kv_type = KvChoice::kInt8;
+  const auto rounded = SessionBuffer::Create(model, options);
+  EXPECT_TRUE(exact.ok() && rounded.ok());
+  double kl = 0;
+  for (const int32_t token : tokens) {
+    EXPECT_TRUE(exact->session().FeedOne(token).ok());
+    EXPECT_TRUE(rounded->session().FeedOne(token).ok());
+    const auto p = LogProbabilities(exact->session().logits());
+    const auto q = LogProbabilities(rounded->session().logits());
+    for (size_t v = 0; v < p.size(); ++v) kl += std::exp(p[v]) * (p[v] - q[v]);
+  }
+  return kl / static_cast<double>(tokens.size());
+}
+
+std::vector<int32_t> RandomTokens(const Model& model, size_t n) {
+  std::mt19937 random(17);
+  std::vector<int32_t> tokens(n);
+  for (int32_t& token : tokens) {
+    token = static_cast<int32_t>(random() % model.config().vocab_size);
+  }
+  return tokens;
+}
+
+TEST(KvType, Int8HardlyChangesWhatHybridsPredict) {
+  for (const WeightType type : {WeightType::kF16, WeightType::kQ8}) {
+    for (const char* folder : kHybrids) {
+      const auto converted = ConvertedModel(GoldenFolder(folder), type);
+      const Model& model = *converted->model;
+      const std::vector<int32_t> tokens = RandomTokens(model, 400);
+      const double kl = MeanKl(model, {}, tokens);
+      const double sliding =
+          MeanKl(model, {.context = 100, .when_full = ContextPolicy::kSlide}, tokens);
+      std::printf("%-16s %s weights: mean KL %.1e, of a sliding context of 100 %.1e\n", folder,
+                  type == WeightType::kF16 ? "f16" : "q8", kl, sliding);
+      EXPECT_LE(kl, 1e-3) << folder;
+      EXPECT_LE(sliding, 1e-3) << folder;
+      EXPECT_GT(kl, 0) << folder;
+    }
+  }
+}
+
+TEST(KvType, Int8HalvesTheMemoryAndIsRefusedWithoutAttention) {
+  const auto hybrid = ConvertedModel(GoldenFolder("granite-h-dense"), WeightType::kQ8);
+  const Model& model = *hybrid->model;
+  size_t heads = 0, values = 0, padding = 0;
+  for (const auto& block : model.blocks()) {
+    const KvShape shape = block->Kv(KvChoice::kInt8);
+    if (shape.n_kv_heads == 0) continue;
+    EXPECT_EQ(block->Kv(KvChoice::kDefault).type, KvType::kF16);
+    EXPECT_EQ(shape.type, KvType::kInt8);
+    heads += shape.n_kv_heads;
+    values += 2 * shape.n_kv_heads * shape.head_dim;
+    padding += shape.n_kv_heads * (shape.key_dim() - shape.head_dim);
+  }
+  ASSERT_GT(heads, 0u);
+  EXPECT_EQ(model.KvBytesPerToken(), 2 * values);
+  EXPECT_EQ(model.KvBytesPerToken(KvChoice::kInt8), values + padding + heads * 2 * sizeof(float));
+  const auto small = Session::Bytes(model, {.context = 1008, .kv_type = KvChoice::kInt8});
+  const auto large = Session::Bytes(model, {.context = 10000 - 16, .kv_type = KvChoice::kInt8});
+  ASSERT_TRUE(small.ok() && large.ok());
+  EXPECT_EQ(*large - *small, (10016 - 1024) * model.KvBytesPerToken(KvChoice::kInt8));
+
+  const auto mamba = ConvertedModel(GoldenFolder("mamba2"), WeightType::kQ8);
+  const auto refused = Session::Bytes(*mamba->model, {.kv_type = KvChoice::kInt8});
+  EXPECT_EQ(refused.status().code(), Code::kUnsupported);
+  EXPECT_EQ(refused.status().message(),
+            "8-bit keys and values need attention layers, this mamba2 model has none");
+}
+
+TEST(KvType, OptionOfTheCApi) {
+  const auto hybrid = ConvertedModel(GoldenFolder("granite-h-dense"), WeightType::kQ8);
+  adder_model* model = nullptr;
+  ASSERT_EQ(adder_model_open(hybrid->path.c_str(), nullptr, &model, nullptr), ADDER_OK);
+  adder_session_options options = ADDER_INIT(adder_session_options);
+  size_t halves = 0, bytes = 0;
+  ASSERT_EQ(adder_session_bytes(model, &options, &halves, nullptr), ADDER_OK);
+  options.kv_type = ADDER_KV_INT8;
+  ASSERT_EQ(adder_session_bytes(model, &options, &bytes, nullptr), ADDER_OK);
+  EXPECT_LT(bytes, halves);
+
+  // The logits are those of the C++ option.
+  adder_session* session = nullptr;
+  ASSERT_EQ(adder_session_create(model, &options, &session, nullptr), ADDER_OK);
+  const std::vector<int32_t> ids = RandomTokens(*hybrid->model, 30);
+  ASSERT_EQ(adder_session_feed(session, ids.data(), ids.size(), nullptr), ADDER_OK);
+  const float* logits = nullptr;
+  size_t n_logits = 0;
+  ASSERT_EQ(adder_session_logits(session, &logits, &n_logits, nullptr), ADDER_OK);
+  const auto buffer = SessionBuffer::Create(*hybrid->model, {.kv_type = KvChoice::kInt8});
+  ASSERT_TRUE(buffer.ok() && buffer->session().Feed(ids).ok());
+  EXPECT_TRUE(std::ranges::equal(std::span(logits, n_logits), buffer->session().logits()));
+  EXPECT_EQ(adder_session_free(session), ADDER_OK);
+
+  adder_error error = {};
+  for (const int32_t wrong : {-1, 2}) {
+    options.kv_type = wrong;
+    EXPECT_EQ(adder_session_create(model, &options, &session, &error), ADDER_INVALID_ARGUMENT);
+    EXPECT_EQ(error.message,
+              "kv_type is " + std::to_string(wrong) + ", expected 0 (default) or 1 (int8)");
+  }
+  adder_model_free(model);
+
+  const auto mamba = ConvertedModel(GoldenFolder("mamba1"), WeightType::kQ8);
+  ASSERT_EQ(adder_model_open(mamba->path.c_str(), nullptr, &model, nullptr), ADDER_OK);
+  options.kv_type = ADDER_KV_INT8;
+  EXPECT_EQ(adder_session_create(model, &options, &session, &error), ADDER_UNSUPPORTED);
+  EXPECT_STREQ(error.message,
+               "8-bit keys and values need attention layers, this mamba model has none");
+  adder_model_free(model);
+}
+
+}  // namespace
+}  // namespace adder::test
