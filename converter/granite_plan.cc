@@ -18,14 +18,14 @@ Result<std::vector<float>> ReadRope(const Config& config, size_t head_dim) {
                config.name().c_str(), Shown(type).c_str());
 }
 
-// Gate and up are one tensor in checkpoints, two where they come from a GGUF file.
+// Gate and up in one tensor, or in one each.
 MlpTensors SharedTensors(const std::string& from, const PlanBuilder& b) {
   if (b.Has(from + "gate_proj.weight")) return ProjTensors(from, true);
   const Source gate_up = from + "input_linear.weight";
   return {gate_up, gate_up, from + "output_linear.weight"};
 }
 
-// The experts of a layer are one tensor in checkpoints.
+// All experts in one tensor, or in one each.
 MlpTensors GraniteExpert(const std::string& from, size_t index, size_t count,
                          const PlanBuilder& b) {
   if (b.Has(from + "experts.0.gate_proj.weight"))
