@@ -34,8 +34,7 @@ TinyCheckpoint NemotronWithExperts() {
   }
   make.Mamba2("backbone.layers.0.mixer.", {.norm_groups = 2});
   make.Attention("backbone.layers.1.mixer.", {}, kWidth, /*bias=*/true);
-  make.Linear("backbone.layers.2.mixer.up_proj", kTinyFf, kWidth, true);
-  make.Linear("backbone.layers.2.mixer.down_proj", kWidth, kTinyFf, true);
+  make.Mamba2("backbone.layers.2.mixer.", {.norm_groups = 2});
   const std::string moe = "backbone.layers.3.mixer.";
   make.Matrix(moe + "gate.weight", 4, kWidth);
   make.Vector(moe + "gate.e_score_correction_bias", 4);
@@ -49,7 +48,7 @@ TinyCheckpoint NemotronWithExperts() {
   make.Matrix(moe + "shared_experts.down_proj.weight", kWidth, kTinyFf);
   make.out.config = TinyConfig(
       "nemotron_h", 4,
-      "\"hybrid_override_pattern\": \"M*-E\", \"num_attention_heads\": 4, "
+      "\"hybrid_override_pattern\": \"M*ME\", \"num_attention_heads\": 4, "
       "\"num_key_value_heads\": 2, \"head_dim\": 6, \"mamba_head_dim\": 10, \"n_groups\": 2, "
       "\"ssm_state_size\": 6, \"n_routed_experts\": 4, \"num_experts_per_tok\": 2, "
       "\"n_group\": 2, \"topk_group\": 1, \"moe_latent_size\": 12, \"norm_topk_prob\": false, "
@@ -66,14 +65,14 @@ TinyCheckpoint RotatingGranite() {
     make.Matrix(layer + "shared_mlp.input_linear.weight", 2 * kTinyFf, kWidth);
     make.Matrix(layer + "shared_mlp.output_linear.weight", kWidth, kTinyFf);
   }
-  make.Mamba2("model.layers.0.mamba.", {}, /*bias=*/true);
+  make.Mamba2("model.layers.0.mamba.", {.n_groups = 1});
   make.Attention("model.layers.1.self_attn.",
                  {.n_heads = 5, .n_kv_heads = 5, .head_dim = 4, .rope = {}}, kWidth, /*bias=*/true);
   make.out.config =
       TinyConfig("granitemoehybrid", 2,
                  "\"rms_norm_eps\": 1e-5, \"layer_types\": [\"mamba\", \"attention\"], "
                  "\"num_attention_heads\": 5, "
-                 "\"num_key_value_heads\": 5, \"mamba_d_head\": 10, \"mamba_n_groups\": 2, "
+                 "\"num_key_value_heads\": 5, \"mamba_d_head\": 10, \"mamba_n_groups\": 1, "
                  "\"mamba_d_state\": 6, \"num_local_experts\": 0, \"residual_multiplier\": 0.22, "
                  "\"attention_multiplier\": 0.3, \"position_embedding_type\": \"rope\"");
   return make.out;

@@ -82,7 +82,10 @@ class LlamaCppConverter {
   bool IsGranite() const { return architecture_ == "granitehybrid"; }
   bool IsBamba() const { return *config_.String({"model_type"}, "") == "bamba"; }
 
+  // No tokenizer: these checkpoints have none.
   void AddTokens() {
+    out_.metadata["tokenizer.ggml.model"] = std::string("none");
+    Set("vocab_size", Int({"vocab_size"}));
     for (const char* which : {"bos", "eos"}) {
       const std::string id = std::string(which) + "_token_id";
       if (config_.Has({id}))
@@ -97,6 +100,9 @@ class LlamaCppConverter {
     Set("attention.head_count", Int({"num_attention_heads"}));
     SetFloat("attention.layer_norm_rms_epsilon",
              *config_.Double({"rms_norm_eps", "layer_norm_epsilon"}, 1e-5));
+    if (IsNemotron()) {
+      SetFloat("attention.layer_norm_epsilon", *config_.Double({"layer_norm_epsilon"}, 1e-5));
+    }
     const FloatArray& mixer = FirstOf("A_log");
     const auto heads = static_cast<int64_t>(mixer.shape[0]);
     Set("ssm.conv_kernel", static_cast<int64_t>(FirstOf("conv1d.weight").shape[2]));
@@ -124,7 +130,7 @@ class LlamaCppConverter {
     }
     if (architecture_ == "jamba" || config_.Has({"num_local_experts"})) {
       Set("expert_count", Int({"num_local_experts", "num_experts"}));
-      Set("expert_used_count", Int({"num_experts_per_tok"}, 2));
+      Set("expert_used_count", Int({"num_experts_per_tok"}));
     }
     if (architecture_ == "nemotron_h_moe") AddNemotronExperts();
   }
@@ -146,6 +152,8 @@ class LlamaCppConverter {
     Set("expert_count", Int({"n_routed_experts"}));
     Set("expert_used_count", Int({"num_experts_per_tok"}));
     Set("expert_shared_count", 1);
+    const FloatArray& expert = FirstOf("mixer.experts.0.up_proj.weight");
+    Set("expert_feed_forward_length", static_cast<int64_t>(expert.shape[0]));
     Set("expert_group_count", Int({"n_group"}, 1));
     Set("expert_group_used_count", Int({"topk_group"}, 1));
     SetFlag("expert_weights_norm", *config_.Bool({"norm_topk_prob"}, true));
@@ -159,7 +167,8 @@ class LlamaCppConverter {
     const auto kv = static_cast<int32_t>(Int({"num_key_value_heads"}));
     for (size_t i = 0; HasLayer(i); ++i) {
       kv_heads.push_back(Find(i, "k_proj.weight") == nullptr ? 0 : kv);
-      const FloatArray* mlp = Find(i, "up_proj.weight");
+      const FloatArray* mlp = Find(i, "mixer.up_proj.weight");
+      if (mlp == nullptr) mlp = Find(i, "mixer.experts.0.up_proj.weight");
       lengths.push_back(mlp == nullptr ? 0 : static_cast<int32_t>(mlp->shape[0]));
     }
     Set("block_count", static_cast<int64_t>(kv_heads.size()));
@@ -171,7 +180,18 @@ class LlamaCppConverter {
     if (IsNemotron()) {
       SetList("feed_forward_length", lengths);
     } else {
-      Set("feed_forward_length", Int({"intermediate_size"}, 1));
+      // Of released Granites without experts shared_intermediate_size is intermediate_size.
+      const bool dense = IsGranite() && !IsBamba() && Int({"num_local_experts"}) == 0;
+      const FloatArray* mlp = dense ? Find(0, "shared_mlp.output_linear.weight") : nullptr;
+      Set("feed_forward_length",
+          mlp != nullptr ? static_cast<int64_t>(mlp->shape[1]) : Int({"intermediate_size"}, 1));
+    }
+    for (const char* shared :
+         {"shared_mlp.output_linear.weight", "shared_experts.down_proj.weight"}) {
+      for (size_t i = 0; HasLayer(i); ++i) {
+        if (const FloatArray* mlp = Find(i, shared))
+          Set("expert_shared_feed_forward_length", static_cast<int64_t>(mlp->shape[1]));
+      }
     }
   }
 
