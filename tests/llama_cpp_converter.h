@@ -380,7 +380,9 @@ inline void FoldFalconMultipliers(TinyCheckpoint* checkpoint) {
   const auto listed = [&](const char* key, unsigned i) { return config[key][i].GetFloat(); };
   const size_t inner = config["mamba_d_ssm"].GetUint();
   const size_t bc = size_t{config["mamba_n_groups"].GetUint()} * config["mamba_d_state"].GetUint();
-  for (auto& [name, array] : checkpoint->weights) {
+  for (auto& tensor : checkpoint->weights) {
+    const std::string& name = tensor.first;
+    FloatArray& array = tensor.second;
     const size_t cols = array.shape.back();
     const auto contains = [&](const char* part) { return name.find(part) != std::string::npos; };
     for (size_t i = 0; i < array.values.size(); ++i) {
