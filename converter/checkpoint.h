@@ -45,6 +45,9 @@ struct SourceTensor {
   const uint8_t* data = nullptr;  // first element, maybe unaligned
   std::string file;               // for messages
   bool negative_exp = false;      // of A_log: the values are A = -exp(A_log) already
+  // Rows of so many heads were stored in pairs, i and i + half of a head one behind the other;
+  // reading puts them back. 0: they were not.
+  uint64_t paired_heads = 0;
 
   uint64_t elements() const;  // parsers check that the product does not overflow
   // Element `index` of the first dimension.

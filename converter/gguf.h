@@ -53,6 +53,7 @@ class GgufMetadata {
   bool Has(std::string_view key) const { return Find(key) != nullptr; }
 
   Result<int64_t> Int(std::string_view key, std::optional<int64_t> fallback) const;
+  // Of a float32 the shortest decimal number that is rounded to it, as it was before.
   Result<double> Double(std::string_view key, std::optional<double> fallback) const;
   Result<bool> Bool(std::string_view key, std::optional<bool> fallback) const;
   // Valid UTF-8.

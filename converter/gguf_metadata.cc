@@ -1,5 +1,6 @@
 // Typed access to the metadata of a GGUF file.
 #include <bit>
+#include <charconv>
 #include <cinttypes>
 
 #include "converter/gguf.h"
@@ -46,6 +47,15 @@ bool LoadInt(const GgufValue& value, uint64_t i, int64_t* out) {
     default:
       return false;
   }
+}
+
+// Settings were decimal numbers before they became float32: the shortest one that becomes `value`.
+double Decimal(float value) {
+  char text[32];
+  const auto printed = std::to_chars(text, text + sizeof(text), value);
+  double decimal = static_cast<double>(value);
+  std::from_chars(text, printed.ptr, decimal);
+  return decimal;
 }
 
 // The string at `*data`, which is moved behind it.
@@ -95,7 +105,7 @@ Result<double> GgufMetadata::Double(std::string_view key, std::optional<double> 
   ADDER_ASSIGN_OR_RETURN(const GgufValue* value, Get(key, fallback.has_value()));
   if (value == nullptr) return *fallback;
   if (!value->is_array && value->type == GgufType::kF32) {
-    return static_cast<double>(std::bit_cast<float>(LoadLittle<uint32_t>(value->data)));
+    return Decimal(std::bit_cast<float>(LoadLittle<uint32_t>(value->data)));
   }
   if (!value->is_array && value->type == GgufType::kF64) {
     return std::bit_cast<double>(LoadLittle<uint64_t>(value->data));

@@ -82,6 +82,7 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {"llama3", kNoNormalizer, kThreeDigitWords, true, true},
     {"llama-v3", kNoNormalizer, kThreeDigitWords, true, true},
     {"falcon3", kNoNormalizer, kThreeDigitWords, true, true},
+    {"falcon-h1", kNoNormalizer, kThreeDigitWords, true, true},
     {"dbrx", kNoNormalizer, kThreeDigitWords},
     {"smaug-bpe", kNoNormalizer, kThreeDigitWords},
     {"qwen2", kNfc, kOneDigitWords},

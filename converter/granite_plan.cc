@@ -18,6 +18,22 @@ Result<std::vector<float>> ReadRope(const Config& config, size_t head_dim) {
                config.name().c_str(), Shown(type).c_str());
 }
 
+// Gate and up in one tensor, or in one each.
+MlpTensors SharedTensors(const std::string& from, const PlanBuilder& b) {
+  if (b.Has(from + "gate_proj.weight")) return ProjTensors(from, true);
+  const Source gate_up = from + "input_linear.weight";
+  return {gate_up, gate_up, from + "output_linear.weight"};
+}
+
+// All experts in one tensor, or in one each.
+MlpTensors GraniteExpert(const std::string& from, size_t index, size_t count,
+                         const PlanBuilder& b) {
+  if (b.Has(from + "experts.0.gate_proj.weight"))
+    return ExpertTensors(from + "experts.", true, index, count, b);
+  const Source gate_up(from + "input_linear.weight", index, count);
+  return {gate_up, gate_up, Source(from + "output_linear.weight", index, count)};
+}
+
 }  // namespace
 
 Result<ModelHead> PlanGranite(const Config& config, const CheckpointNames& names, PlanBuilder& b) {
@@ -61,17 +77,14 @@ Result<ModelHead> PlanGranite(const Config& config, const CheckpointNames& names
 
     const std::string ff = b.NextLayer();
     b.Array(ff + "norm", from + "post_attention_layernorm.weight", d_model);
-    const Source gate_up = from + "shared_mlp.input_linear.weight";
-    const MlpTensors shared = {gate_up, gate_up, from + "shared_mlp.output_linear.weight"};
+    const MlpTensors shared = SharedTensors(from + "shared_mlp.", b);
     if (experts > 0) {
       MoeConfig moe;
       moe.top_k = static_cast<uint32_t>(top_k);
       moe.routing = Routing::kSoftmaxTop;
       const std::string sparse = from + "block_sparse_moe.";
       const auto expert = [&](size_t e) {
-        const auto n_experts = static_cast<size_t>(experts);
-        const Source merged(sparse + "input_linear.weight", e, n_experts);
-        return MlpTensors{merged, merged, Source(sparse + "output_linear.weight", e, n_experts)};
+        return GraniteExpert(sparse, e, static_cast<size_t>(experts), b);
       };
       PlanMoe(ff, {.router = sparse + "router.layer.weight", .expert = expert, .shared = shared},
               d_model, residual, &moe, b);

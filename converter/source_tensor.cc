@@ -1,5 +1,6 @@
 // One tensor of a checkpoint as float32: element formats, strides, and the refusal of values that
 // are not weights.
+#include <algorithm>
 #include <bit>
 #include <cfloat>
 #include <cmath>
@@ -78,6 +79,19 @@ void Read(const SourceTensor& tensor, std::vector<float>* out) {
   tensor.strides.empty() ? ReadContiguous<Format>(tensor, out) : ReadStrided<Format>(tensor, out);
 }
 
+// Rows 2 i and 2 i + 1 of a head become i and i + half again.
+std::vector<float> WithoutPairs(const SourceTensor& tensor, const std::vector<float>& paired) {
+  const size_t rows = tensor.shape[0], width = paired.size() / rows;
+  const size_t head = rows / tensor.paired_heads, half = head / 2;
+  std::vector<float> out(paired.size());
+  for (size_t row = 0; row < rows; ++row) {
+    const size_t at = row % head;
+    const size_t from = row - at + at % half * 2 + at / half;
+    std::copy_n(paired.data() + from * width, width, out.data() + row * width);
+  }
+  return out;
+}
+
 }  // namespace
 
 const char* SourceTypeName(SourceType type) {
@@ -107,7 +121,7 @@ SourceTensor SourceTensor::Slice(uint64_t index) const {
   slice.shape.erase(slice.shape.begin());
   const uint64_t stride = strides.empty() ? slice.elements() : strides[0];
   if (!strides.empty()) slice.strides.erase(slice.strides.begin());
-  slice.data += index * stride * SourceTypeBytes(type);
+  slice.data += index * stride / SourceTypeElements(type) * SourceTypeBytes(type);
   return slice;
 }
 
@@ -149,7 +163,7 @@ Result<std::vector<float>> ReadF32(const SourceTensor& tensor, const std::string
                    tensor.file.c_str(), name.c_str(), i, out.size(), SourceTypeName(tensor.type));
     }
   }
-  return out;
+  return tensor.paired_heads == 0 ? out : WithoutPairs(tensor, out);
 }
 
 }  // namespace adder

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -122,6 +123,37 @@ TEST(Gguf, ReadsTensors) {
   EXPECT_EQ(gguf->tensors.at("c").shape, (std::vector<uint64_t>{1, 1, 1, 2}));
   EXPECT_EQ(values("c"), (std::vector<float>{1.5f, -2}));
   EXPECT_EQ(values("d"), std::vector<float>{0.5f});
+}
+
+// Experts lie one behind the other, and so do their blocks.
+TEST(Gguf, SlicesBlocks) {
+  std::vector<uint8_t> blocks(3 * 2 * 34);  // Q8_0: a scale of 1, then 32 integers
+  for (size_t i = 0; i < 6; ++i) {
+    blocks[i * 34 + 1] = 0x3c;
+    std::fill_n(blocks.begin() + static_cast<std::ptrdiff_t>(i * 34 + 2), 32, uint8_t(10 + i));
+  }
+  const auto bytes = GgufWriter().Tensor("w", {32, 2, 3}, 8, blocks).File();
+  const auto gguf = Parse(bytes);
+  ASSERT_TRUE(gguf.ok()) << gguf.status().message();
+  for (uint64_t i = 0; i < 3; ++i) {
+    const SourceTensor slice = gguf->tensors.at("w").Slice(i);
+    EXPECT_EQ(slice.shape, (std::vector<uint64_t>{2, 32}));
+    std::vector<float> expected(64, static_cast<float>(10 + 2 * i));
+    std::fill(expected.begin() + 32, expected.end(), static_cast<float>(11 + 2 * i));
+    EXPECT_EQ(*ReadF32(slice, "w"), expected);
+  }
+}
+
+TEST(Gguf, PutsPairedRowsBack) {
+  SourceTensor tensor;
+  tensor.shape = {8, 2};
+  const std::vector<float> stored = {0, 1, 20, 21, 10, 11, 30, 31, 40, 41, 60, 61, 50, 51, 70, 71};
+  const auto bytes = BytesOf(stored);
+  tensor.data = bytes.data();
+  EXPECT_EQ(*ReadF32(tensor, "q"), stored);
+  tensor.paired_heads = 2;
+  EXPECT_EQ(*ReadF32(tensor, "q"),
+            (std::vector<float>{0, 1, 10, 11, 20, 21, 30, 31, 40, 41, 50, 51, 60, 61, 70, 71}));
 }
 
 TEST(Gguf, AlignsAsTheFileSays) {
@@ -291,7 +323,8 @@ TEST(GgufCheckpoint, SaysWhatItCannotRead) {
   EXPECT_EQ(CheckpointRefusal(GgufWriter()), "w.gguf: no metadata general.architecture");
   EXPECT_EQ(
       CheckpointRefusal(GgufWriter().Add("general.architecture", "llama")),
-      "w.gguf: architecture \"llama\" is not supported; GGUF files are read of mamba, mamba2");
+      "w.gguf: architecture \"llama\" is not supported; GGUF files are read of mamba, mamba2, "
+      "jamba, granitehybrid, falcon-h1, nemotron_h, nemotron_h_moe");
   EXPECT_EQ(CheckpointRefusal(GgufWriter().Add("general.type", "adapter")),
             "w.gguf: general.type is \"adapter\", only models are converted");
   EXPECT_EQ(CheckpointRefusal(

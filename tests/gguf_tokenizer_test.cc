@@ -124,6 +124,21 @@ TEST_P(ByteLevelBpe, AgreesWithTokenizerJson) {
 }
 
 // Codestral's SentencePiece, with scores in the order of its merges: the merges follow from them.
+// llama.cpp splits text for both in the same way.
+TEST(GgufTokenizer, FalconH1IsSplitAsLlama3) {
+  const auto section = [](const char* pre) {
+    GgufWriter file;
+    file.Add("tokenizer.ggml.model", "gpt2").Add("tokenizer.ggml.pre", pre);
+    file.Add("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "1", "ab", "<s>"});
+    file.Add("tokenizer.ggml.merges", std::vector<std::string>{"a b"});
+    file.Add("tokenizer.ggml.bos_token_id", uint32_t{4});
+    const auto bytes = file.File();
+    return *CompileGgufTokenizer(ParseGguf(bytes, "w.gguf")->metadata);
+  };
+  EXPECT_EQ(section("falcon-h1"), section("llama-bpe"));
+  EXPECT_NE(section("falcon-h1"), section("falcon"));
+}
+
 TEST(SentencePiece, AgreesWithTokenizerJson) {
   const TokenizerCase& c = kTokenizerCases[5];
   const std::string json = TokenizerJson(c);
