@@ -49,8 +49,8 @@ struct Session::Layout {
     layout.normed = arena->Take<float>(stride);
     layout.logits = arena->Take<float>(model.head().padded_rows());
     layout.head_input = Activations::Carve(arena, 1, model.config().d_model);
-    layout.checkpoints = CheckpointRing::Carve(
-        arena, options.checkpoints, model.StateFloats(options.state_type), stride);
+    layout.checkpoints = CheckpointRing::Carve(arena, options.checkpoints,
+                                               model.StateFloats(options.state_type), stride);
     layout.generation = arena->Take<OpenGeneration>(1);
     for (const auto& block : model.blocks()) {
       layout.scratch_bytes = std::max(layout.scratch_bytes, block->ScratchBytes(tile));

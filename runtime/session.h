@@ -78,8 +78,8 @@ class Session {
   Status FeedOne(int32_t token);
 
   // Feeds what is missing of `tokens`, a whole text from its start: goes on from the present state,
-  // or else from the latest checkpoint, whose tokens are the beginning of `tokens`, or else from the
-  // start. *reused becomes the number of tokens that were not fed again. Errors as of Feed.
+  // or else from the latest checkpoint, whose tokens are the beginning of `tokens`, or else from
+  // the start. *reused becomes the number of tokens that were not fed again. Errors as of Feed.
   Status FeedFromStart(std::span<const int32_t> tokens, uint64_t* reused);
 
   // Keeps the present state, to which RollBack returns. One at the same position is replaced; when
@@ -92,8 +92,9 @@ class Session {
   size_t checkpoint_count() const { return checkpoints_.size(); }
   uint64_t checkpoint_position(size_t i) const { return checkpoints_[i].position; }  // ascending
 
-  // Takes over the state of a session of the same model, state_type and kv_type whose text fits both
-  // contexts, or whose context is the same. This session's checkpoints go. Refused: nothing changes.
+  // Takes over the state of a session of the same model, state_type and kv_type whose text fits
+  // both contexts, or whose context is the same. This session's checkpoints go. Refused: nothing
+  // changes.
   Status CopyFrom(const Session& other);
 
   // [vocab_rows] behind the last token fed; empty before the first.
@@ -162,16 +163,17 @@ class Session {
   StateType state_type_ = StateType::kF32;
   size_t state_floats_ = 0;
   size_t context_ = 0;
+  size_t kv_slots_ = 0;  // of every ring; 0: there is none
   KvChoice kv_choice_ = KvChoice::kDefault;
   uint64_t limit_ = 0;  // tokens that may be fed
   float* state_ = nullptr;
   uint8_t* kv_ = nullptr;
-  uint8_t* kv_token_ = nullptr;  // [most TokenBytes of a block]
-  float* hidden_ = nullptr;     // [tile][stride]
+  uint8_t* kv_token_ = nullptr;   // [most TokenBytes of a block]
+  float* hidden_ = nullptr;       // [tile][stride]
   float* last_hidden_ = nullptr;  // the row of hidden_ behind the last token
-  float* embedding_ = nullptr;  // [tile][stride] if a block reads it
-  float* normed_ = nullptr;     // [stride]
-  float* logits_ = nullptr;     // [vocab_rows padded to kLanes]
+  float* embedding_ = nullptr;    // [tile][stride] if a block reads it
+  float* normed_ = nullptr;       // [stride]
+  float* logits_ = nullptr;       // [vocab_rows padded to kLanes]
   Activations head_input_;
   Arena scratch_;
   CheckpointRing checkpoints_;

@@ -93,8 +93,8 @@ Status Session::CheckFits(const Facts& facts) const {
   const Facts mine = this->facts();
   if (facts.model != mine.model) {
     return Error(Code::kOtherModel,
-                 "the state belongs to the model file %016" PRIx64
-                 ", the session to %016" PRIx64 " (checksums of their headers)",
+                 "the state belongs to the model file %016" PRIx64 ", the session to %016" PRIx64
+                 " (checksums of their headers)",
                  facts.model, mine.model);
   }
   if (facts.state_type != mine.state_type) {
@@ -189,7 +189,8 @@ Status StateBlob::Save(const Session& session, std::span<uint8_t> out) {
     return Error(Code::kBufferTooSmall, "room for %zu bytes, the state has %" PRIu64, out.size(),
                  header.bytes);
   }
-  const std::span<uint8_t> contents = out.first(static_cast<size_t>(header.bytes)).subspan(sizeof(StateHeader));
+  const std::span<uint8_t> contents =
+      out.first(static_cast<size_t>(header.bytes)).subspan(sizeof(StateHeader));
   Writer writer(contents.data());
   writer.Put(session.last_hidden_, static_cast<size_t>(header.hidden_bytes));
   writer.Put(session.state_, static_cast<size_t>(header.state_bytes));
