@@ -166,6 +166,7 @@ Result<GenerateResult> Generate(Session& session, std::span<const int32_t> promp
   session.generation().open = false;
 
   GenerateResult result;
+  const uint64_t position = session.position();
   Clock::time_point start = Clock::now();
   const Status fed = options.prompt_from_start
                          ? session.FeedFromStart(prompt, &result.reused_tokens)
@@ -173,6 +174,7 @@ Result<GenerateResult> Generate(Session& session, std::span<const int32_t> promp
   result.prompt_seconds = SecondsSince(start);
   if (fed.code() == Code::kCancelled) {
     result.reason = FinishReason::kCancelled;
+    result.prompt_tokens = session.position() - (options.prompt_from_start ? 0 : position);
     return result;
   }
   ADDER_RETURN_IF_ERROR(fed);

@@ -34,7 +34,7 @@ const char* FinishReasonName(FinishReason reason);  // "length", "eos", "stop", 
 
 struct GenerateResult {
   FinishReason reason = FinishReason::kLength;
-  uint64_t prompt_tokens = 0;
+  uint64_t prompt_tokens = 0;     // that went in
   uint64_t reused_tokens = 0;     // of them, not fed again: prompt_from_start
   uint64_t generated_tokens = 0;  // end-of-text tokens not counted
   double prompt_seconds = 0;      // feeding the prompt
