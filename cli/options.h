@@ -83,7 +83,8 @@ inline void AddStateType(CLI::App* app, StateType* type) {
          "--state-type",
          [type](const std::string& name) {
            if (name != "f32" && name != "int16") {
-             throw CLI::ValidationError("--state-type", "is \"" + name + "\", expected f32 or int16");
+             throw CLI::ValidationError("--state-type",
+                                        "is \"" + name + "\", expected f32 or int16");
            }
            *type = name == "f32" ? StateType::kF32 : StateType::kInt16;
          },
