@@ -10,6 +10,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "states are copied as they lie");
 
+constexpr uint64_t kMostTokens = uint64_t{1} << 62;  // so that positions never overflow
+
 // Of the open generation; the sampler's state and the held text follow.
 struct GenerationHeader {
   uint32_t sampler_bytes;
@@ -219,6 +221,7 @@ Status StateBlob::Check(const Session& session, const StateHeader& header,
     return Corrupt("state_type", header.state_type, 1);
   if (header.kv_type > static_cast<uint32_t>(KvChoice::kInt8))
     return Corrupt("kv_type", header.kv_type, 1);
+  if (header.position > kMostTokens) return Corrupt("position", header.position, kMostTokens);
   if (std::any_of(std::begin(header.reserved), std::end(header.reserved),
                   [](uint8_t b) { return b != 0; })) {
     return Status(Code::kCorruptFile, "session state: reserved bytes are not zero");

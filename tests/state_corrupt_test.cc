@@ -142,6 +142,8 @@ TEST_F(CorruptState, CodesAndMessages) {
           "the state has 4097 tokens with a context of 4096, the session has a context of 4096 and "
           "stops when it is full: the tokens must fit both, or the contexts be equal",
           [](StateHeader& h) { h.position = 4097; });
+  refuses(Code::kCorruptFile, state + "position 4611686018427387905, expected 4611686018427387904",
+          [](StateHeader& h) { h.position = (uint64_t{1} << 62) + 1; });
   refuses(Code::kCorruptFile, state + "hidden bytes 252, expected 256",
           [](StateHeader& h) { h.hidden_bytes -= 4; });
   const StateHeader good = HeaderOf(blob_);
