@@ -12,6 +12,7 @@
 #include "cli/output.h"
 #include "converter/golden_check.h"
 #include "runtime/model.h"
+#include "runtime/session.h"
 
 namespace adder::cli {
 namespace {
@@ -106,6 +107,7 @@ Status RunChecks(const Options& options, std::vector<Check>* checks,
     return {};
   }
   ADDER_RETURN_IF_ERROR(model.status());
+  ADDER_RETURN_IF_ERROR(Session::Bytes(**model, options.session).status());
   const ModelFile& file = (*model)->file();
   checks->push_back(
       {"structure", true,
@@ -157,6 +159,7 @@ void AddVerify(CLI::App* app, Action* action) {
       "  adder verify model.adder\n"
       "  adder verify exact.adder --golden checkpoint/golden.safetensors\n"
       "  adder verify model-q8.adder --golden checkpoint/golden.safetensors --max-error 0.2\n"
+      "  adder verify hybrid.adder --golden long.safetensors --context 16384 --kv int8\n"
       "\n"
       "Exit code 0 only if every line says PASS. Quantized models differ from the reference: give\n"
       "them a larger --max-error.");

@@ -64,6 +64,19 @@ class StateTest(CliTest):
         result = self.run_json(self.story, "-n", "1", "--state", state, "--ignore-eos")
         self.assertGreater(result["reused_tokens"], 1)
 
+    def test_kill_leaves_the_old_file(self):
+        state = self.empty_folder("killed") / "a.state"
+        self.ok("run", self.story, "-p", "Once", "-n", "1", "--ignore-eos", "--state", state, "-q")
+        before = state.read_bytes()
+        command = start("run", self.story, "-n", "-1", "--ignore-eos", "--state", state,
+                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        os.read(command.stdout.fileno(), 10)
+        command.kill()
+        command.communicate(timeout=LIMIT)
+        self.assertEqual(state.read_bytes(), before)
+        again = self.run_json(self.story, "-n", "1", "--state", state, "--ignore-eos")
+        self.assertGreater(again["reused_tokens"], 1)
+
     def test_old_file_stays(self):
         def limit():  # the kernel's own answer to a write beyond a limit
             resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))

@@ -464,8 +464,50 @@ class SynthAndBenchTest(CliTest):
         self.assertIn("context_ms_per_1000", figures)
         # A token reads the chosen experts only.
         self.assertLess(figures["bytes_per_token"], hybrid.stat().st_size)
-        self.assertIn(b"1,000 tokens", self.ok("bench", hybrid, "--prompt", 8, "-n", 2,
-                                               "--repeats", 1).stdout)
+        short = ("bench", hybrid, "--prompt", 8, "-n", 2, "--repeats", 1)
+        self.assertIn(b"1,000 tokens", self.ok(*short).stdout)
+        # The context slides unless it is to stop.
+        self.ok(*short, "--context", 9)
+        self.fails(1, "the context holds 9 tokens, 9 of them used", *short, "--context", 9,
+                   "--context-full", "stop")
+
+    def test_kv_in_8_bits(self):
+        hybrid = self.dir / "kv.adder"
+        self.ok("convert", golden("granite-h-dense"), "-o", hybrid, "--type", "f16")
+        reference = golden("granite-h-dense") / "golden.safetensors"
+        ids = " ".join(str(i * 37 % 200) for i in range(40))
+        sizes = json.loads(self.ok("inspect", hybrid, "--json").stdout)
+        self.assertLess(sizes["kv_bytes_per_token_int8"], sizes["kv_bytes_per_token"])
+        self.assertIn(b"with --kv int8", self.ok("inspect", hybrid).stdout)
+        short = ("bench", hybrid, "--prompt", 8, "-n", 2, "--repeats", 1, "--json")
+        figures = json.loads(self.ok(*short, "--kv", "int8").stdout)
+        self.assertEqual(figures["kv_bytes_per_token"], sizes["kv_bytes_per_token_int8"])
+        figures = json.loads(self.ok(*short, "--kv", "f16").stdout)
+        self.assertEqual(figures["kv_bytes_per_token"], sizes["kv_bytes_per_token"])
+
+        errors = {}
+        for kv in ("f16", "int8"):
+            report = self.ok("verify", hybrid, "--golden", reference, "--max-error", 0.2, "--kv", kv,
+                             "--json").stdout
+            errors[kv] = json.loads(report)["golden"]["logits_error"]
+            self.ok("logits", hybrid, "--ids", ids, "--out", self.dir / f"{kv}.npy", "--kv", kv)
+            self.ok("run", hybrid, "--ids", ids, "-n", 3, "--kv", kv)
+        self.assertLess(errors["f16"], errors["int8"])
+        self.assertNotEqual((self.dir / "f16.npy").read_bytes(),
+                            (self.dir / "int8.npy").read_bytes())
+        # A context that is too small for the reference.
+        small = adder("verify", hybrid, "--golden", reference, "--max-error", 0.2, "--context", 20)
+        self.assertEqual(small.returncode, 1)
+        self.assertIn(b"the context holds 20 tokens", small.stdout)
+
+        self.fails(2, "--kv.*expected f16 or int8", "run", hybrid, "--kv", "int4")
+        text = self.dir / "kv.txt"
+        text.write_text("Once upon a time there was a text.")
+        for command in (("run", self.tiny, "--ids", ids), ("bench", self.tiny), ("verify", self.tiny),
+                        ("logits", self.tiny, "--ids", ids, "--out", self.dir / "x.npy"),
+                        ("perplexity", self.story, text), ("compare", self.story, self.story, text)):
+            self.fails(2, "8-bit keys and values need attention layers, this mamba", *command, "--kv",
+                       "int8")
 
     def test_endurance(self):
         result = self.ok("bench", self.tiny, "--endurance", 2000, "--json")

@@ -167,8 +167,8 @@ typedef enum adder_context_policy {
 } adder_context_policy;
 
 /* How attention layers keep keys and values. 8-bit values with a scale per token and head take
- * about half the memory of f16, and change the logits a little (mean KL below 1e-3 on random
- * models); results stay the same on every machine. Refused (ADDER_UNSUPPORTED) by models without
+ * about half the memory of f16, and change the logits a little (docs/models.md has figures);
+ * results stay the same on every machine. Refused (ADDER_UNSUPPORTED) by models without
  * such layers. */
 typedef enum adder_kv_type {
   ADDER_KV_DEFAULT = 0, /* f16; f32 in models of f32 weights */
