@@ -331,15 +331,18 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Attention, testing::ValuesIn(kShapes),
 
 TEST(AttentionContext, ThreadsChangeNoBit) {
   // Large enough that work is handed out.
-  const Shape shape = {.name = "", .n_heads = 12, .n_kv_heads = 4, .head_dim = 64, .context = 500};
+  Shape shape = {.name = "", .n_heads = 12, .n_kv_heads = 4, .head_dim = 64, .context = 500};
   const auto model = Made(shape).Open();
   const std::vector<int32_t> ids = Ids(600);
-  const std::vector<Logits> one = RowsOf(*model, Sliding(shape.context), ids);
-  for (const uint32_t threads : {2u, 3u}) {
-    SessionOptions options = Sliding(shape.context, 48);
-    options.threads = threads;
-    const std::vector<Logits> many = RowsOf(*model, options, ids);
-    for (size_t t = 0; t < ids.size(); ++t) ASSERT_TRUE(SameBits(many[t], one[t])) << t;
+  for (const KvChoice kv : {KvChoice::kDefault, KvChoice::kInt8}) {
+    shape.kv = kv;
+    const std::vector<Logits> one = RowsOf(*model, Sliding(shape), ids);
+    for (const uint32_t threads : {2u, 3u}) {
+      SessionOptions options = Sliding(shape, 48);
+      options.threads = threads;
+      const std::vector<Logits> many = RowsOf(*model, options, ids);
+      for (size_t t = 0; t < ids.size(); ++t) ASSERT_TRUE(SameBits(many[t], one[t])) << t;
+    }
   }
 }
 
@@ -442,11 +445,14 @@ TEST(AttentionContext, MemoryIsThatOfTheRing) {
   EXPECT_EQ(*large - *small, model->KvBytes(100000) - model->KvBytes(1000));  // no scratch
 }
 
-// A value beyond what a half can hold gives NaN where it is attended to and nowhere else.
-TEST(AttentionContext, AFaultStaysWithTheTokensThatSeeIt) {
+// A value beyond what the ring can hold (`weight` makes it) gives NaN where it is attended to and
+// nowhere else.
+void ExpectFaultStays(KvChoice kv, float weight) {
   Shape shape = kShapes[0];
   shape.layers = 1;
   shape.type = DType::kMatQ8;
+  shape.context = 12;
+  shape.kv = kv;
   MadeModel made = Made(shape);
   constexpr int32_t kBad = 7;
   std::vector<float>& embedding = made.tensors["embedding"].values;
@@ -454,23 +460,27 @@ TEST(AttentionContext, AFaultStaysWithTheTokensThatSeeIt) {
     embedding[static_cast<size_t>(id) * kModel] = id == kBad ? 5.0f : 0.0f;
   }
   std::vector<float>& v = made.tensors["layers.0.v"].values;
-  for (size_t row = 0; row < v.size() / kModel; ++row) v[row * kModel] = 1e5f;
+  for (size_t row = 0; row < v.size() / kModel; ++row) v[row * kModel] = weight;
   const auto model = made.Open();
-  constexpr uint32_t kContext = 12;
   constexpr size_t kAt = 20;
   std::vector<int32_t> ids = Ids(80);
   std::replace(ids.begin(), ids.end(), kBad, kBad + 1);
-  const std::vector<Logits> good = RowsOf(*model, Sliding(kContext), ids);
+  const std::vector<Logits> good = RowsOf(*model, Sliding(shape), ids);
   ids[kAt] = kBad;
-  const std::vector<Logits> bad = RowsOf(*model, Sliding(kContext), ids);
+  const std::vector<Logits> bad = RowsOf(*model, Sliding(shape), ids);
   for (size_t t = 0; t < ids.size(); ++t) {
-    const bool seen = t >= kAt && t < kAt + kContext;
+    const bool seen = t >= kAt && t < kAt + shape.context;
     if (seen) {
       EXPECT_TRUE(std::isnan(bad[t][0])) << t;
     } else {
       EXPECT_TRUE(SameBits(bad[t], good[t])) << t;
     }
   }
+}
+
+TEST(AttentionContext, AFaultStaysWithTheTokensThatSeeIt) {
+  ExpectFaultStays(KvChoice::kDefault, 1e5f);  // of halves
+  ExpectFaultStays(KvChoice::kInt8, 3e38f);    // whose scale is a float
 }
 
 TEST(AttentionFile, NamesWhatIsWrong) {
