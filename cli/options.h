@@ -80,10 +80,11 @@ inline void AddIsa(CLI::App* command, std::string* isa) {
 
 inline void AddStateType(CLI::App* app, StateType* type) {
   app->add_option_function<std::string>(
-         "--state",
+         "--state-type",
          [type](const std::string& name) {
            if (name != "f32" && name != "int16") {
-             throw CLI::ValidationError("--state", "is \"" + name + "\", expected f32 or int16");
+             throw CLI::ValidationError("--state-type",
+                                        "is \"" + name + "\", expected f32 or int16");
            }
            *type = name == "f32" ? StateType::kF32 : StateType::kInt16;
          },

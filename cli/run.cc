@@ -16,6 +16,7 @@
 #include "runtime/generate.h"
 #include "runtime/model.h"
 #include "runtime/session_buffer.h"
+#include "runtime/session_file.h"
 
 namespace adder::cli {
 namespace {
@@ -26,6 +27,7 @@ struct Options {
   ModelOptions model_options;
   SessionOptions session;
   GenerateOptions generate;
+  std::optional<std::string> state;  // file
   bool seeded = false;
   bool echo = false, json = false, quiet = false;
 };
@@ -82,14 +84,16 @@ struct Statistics {
   double load_ms;
   uint64_t seed;
   std::string isa;
+  uint64_t reused;  // tokens of the text that came from the state file
 };
 
 std::string Text(const Statistics& s, bool sampled) {
   const GenerateResult& r = s.result;
+  const uint64_t fed = r.prompt_tokens - r.reused_tokens;
   std::string text = Format("prompt     %6" PRIu64 " tokens %9.1f tok/s\ngenerated  %6" PRIu64
                             " tokens %9.1f tok/s  ended by: %s\nloaded in %.1f ms, kernels %s",
-                            r.prompt_tokens, PerSecond(r.prompt_tokens, r.prompt_seconds),
-                            r.generated_tokens, PerSecond(r.generated_tokens, r.generate_seconds),
+                            r.prompt_tokens, PerSecond(fed, r.prompt_seconds), r.generated_tokens,
+                            PerSecond(r.generated_tokens, r.generate_seconds),
                             FinishReasonName(r.reason), s.load_ms, s.isa.c_str());
   if (sampled) text += Format(", --seed %" PRIu64, s.seed);
   return text + "\n";
@@ -108,7 +112,12 @@ std::string Json(const Options& options, const Input& input, const TextToMemory&
   json.Member("finish_reason", FinishReasonName(r.reason));
   json.Member("prompt_tokens", r.prompt_tokens);
   json.Member("prompt_seconds", r.prompt_seconds);
-  json.Member("prompt_tokens_per_second", PerSecond(r.prompt_tokens, r.prompt_seconds));
+  json.Member("prompt_tokens_per_second",
+              PerSecond(r.prompt_tokens - r.reused_tokens, r.prompt_seconds));
+  if (options.state) {
+    json.Member("reused_tokens", s.reused);
+    json.Member("fed_tokens", r.prompt_tokens - r.reused_tokens);
+  }
   json.Member("generated_tokens", r.generated_tokens);
   json.Member("generate_seconds", r.generate_seconds);
   json.Member("generated_tokens_per_second", PerSecond(r.generated_tokens, r.generate_seconds));
@@ -137,7 +146,32 @@ Status CheckInput(const Options& options, const Input& input, const Model& model
   return {};
 }
 
+// Loads the state file, if there is one.
+Status LoadState(const Options& options, Session& session) {
+  if (!options.state) return {};
+  const Status loaded = LoadStateFile(session, *options.state);
+  return loaded.code() == Code::kNotFound ? Status() : loaded;
+}
+
+// How a text goes on that a state file may have the beginning of.
+void UseState(const Options& options, const Session& session, Input* input,
+              GenerateOptions* generate) {
+  if (!options.state) return;
+  generate->keep_open = true;
+  const bool given = !input->text.empty() || options.input.ids;
+  if (given || session.position() == 0) {
+    generate->prompt_from_start = true;
+  } else {  // no prompt: the text of the file
+    input->tokens.clear();
+    generate->resume = session.open_generation() != nullptr;
+  }
+}
+
 Result<int> Run(const Options& options) {
+  if (options.generate.max_tokens == 0 && !options.state) {
+    return Status(Code::kInvalidArgument,
+                  "-n: is 0, expected 1 or more, -1 for no limit, or 0 with --state only");
+  }
   CatchInterrupts();
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
@@ -145,22 +179,41 @@ Result<int> Run(const Options& options) {
   ADDER_ASSIGN_OR_RETURN(const SessionBuffer buffer,
                          SessionBuffer::Create(*model, options.session));
   const double load_ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-  ADDER_ASSIGN_OR_RETURN(const Input input, ReadInput(options.input, *model));
-  ADDER_RETURN_IF_ERROR(CheckInput(options, input, *model));
-
+  Session& session = buffer.session();
+  ADDER_RETURN_IF_ERROR(LoadState(options, session));
+  const uint64_t loaded = session.position();
+  ADDER_ASSIGN_OR_RETURN(Input input, ReadInput(options.input, *model));
   GenerateOptions generate = options.generate;
+  UseState(options, session, &input, &generate);
+  if (loaded == 0) ADDER_RETURN_IF_ERROR(CheckInput(options, input, *model));
+
   if (!options.seeded) generate.sampler.seed = RandomSeed();
   TextToOutput output(model->tokenizer() != nullptr);
   TextToMemory memory;
   if (options.echo && !options.json) output.Show(input.text);
   TextSink& sink = options.json ? static_cast<TextSink&>(memory) : output;
-  const CancelOnInterrupt cancel(buffer.session());
-  const Result<GenerateResult> result = Generate(buffer.session(), input.tokens, generate, sink);
+  const Result<GenerateResult> result = [&] {
+    const CancelOnInterrupt cancel(session);
+    return Generate(session, input.tokens, generate, sink);
+  }();
+  if (result.ok() && options.state) {
+    ADDER_RETURN_IF_ERROR(SaveStateFile(session, *options.state));
+  }
   output.Finish();
   ADDER_RETURN_IF_ERROR(output.status());
   ADDER_RETURN_IF_ERROR(result.status());
 
-  const Statistics statistics = {*result, load_ms, generate.sampler.seed, model->kernels().name};
+  const uint64_t reused = generate.prompt_from_start ? result->reused_tokens : loaded;
+  const Statistics statistics = {*result, load_ms, generate.sampler.seed, model->kernels().name,
+                                 reused};
+  if (options.state && !options.quiet) {
+    Note(Format("\n%s: %" PRIu64 " tokens reused, %" PRIu64 " fed, %" PRIu64 " saved\n",
+                options.state->c_str(), reused, result->prompt_tokens - result->reused_tokens,
+                session.position()));
+    if (loaded > 0 && reused == 0) {
+      Note("The prompt does not begin with the text of the file: it was begun anew\n");
+    }
+  }
   if (options.json) {
     ADDER_RETURN_IF_ERROR(Print(Json(options, input, memory, statistics)));
   } else if (!options.quiet) {
@@ -235,12 +288,12 @@ void AddRun(CLI::App* app, Action* action) {
   GenerateOptions* generate = &options->generate;
   const auto set_length = [generate](const CLI::results_t& arguments) {
     generate->max_tokens = ParseNumber<int64_t>("-n", arguments[0], {-1});
-    if (generate->max_tokens == 0) {
-      throw CLI::ValidationError("-n", "is 0, expected 1 or more, or -1 for no limit");
-    }
     return true;
   };
-  command->add_option("-n,--tokens", set_length, "At most N tokens; -1: until the text ends")
+  command
+      ->add_option(
+          "-n,--tokens", set_length,
+          "At most N tokens; -1: until the text ends; 0, with --state: only read the prompt")
       ->option_text("N (256)")
       ->group(ending);
   const auto add_stops = [generate](const CLI::results_t& arguments) {
@@ -260,6 +313,19 @@ void AddRun(CLI::App* app, Action* action) {
             {1, kMaxTile});
   AddNumber(command, "--threads", "N (1)", &options->session.threads,
             "Threads that share the work; changes speed only", {1u, kMaxThreads});
+  const auto set_state = [options](const CLI::results_t& arguments) {
+    if (arguments[0] == "f32" || arguments[0] == "int16" || arguments[0].empty()) {
+      throw CLI::ValidationError("--state", "is \"" + arguments[0] +
+                                                "\", expected a file; types of numbers are "
+                                                "those of --state-type");
+    }
+    options->state = arguments[0];
+    return true;
+  };
+  command
+      ->add_option("--state", set_state,
+                   "Go on from the state in FILE, if it exists, and save it there at the end")
+      ->option_text("FILE");
   AddStateType(command, &options->session.state_type);
   AddContext(command, &options->session);
   AddKvType(command, &options->session.kv_type);
@@ -272,10 +338,20 @@ void AddRun(CLI::App* app, Action* action) {
       "  adder run model.adder -p \"Once upon a time\" -n 100\n"
       "  adder run model.adder -f story.txt --temp 0 --stop \"The end\"\n"
       "  git log -5 | adder run model.adder -n -1 --seed 7 --json > result.json\n"
+      "  adder run model.adder -f manual.txt -n 0 --state manual.state    (reads it once)\n"
+      "  adder run model.adder -f manual-and-question.txt --state manual.state\n"
+      "  adder run model.adder --state manual.state < /dev/null           (goes on)\n"
       "\n"
       "Text goes to standard output as it is made, statistics to standard error. Without a prompt\n"
       "the model starts a text of its own. Ctrl-C ends the text and prints the statistics.\n"
-      "Models without a tokenizer take and print token ids.");
+      "Models without a tokenizer take and print token ids.\n"
+      "\n"
+      "With --state a prompt is the whole text: of what the file already has, nothing is read\n"
+      "again; if the prompt begins differently, the text begins anew. Without a prompt the text "
+      "of\n"
+      "the file goes on as if it had never stopped, with the same sampling options and --stop; "
+      "the\n"
+      "seed is the saved one. The file is replaced when all is done, also after Ctrl-C.");
   command->callback([=] { *action = [options] { return Run(*options); }; });
 }
 

@@ -52,6 +52,7 @@ Result<adder::SessionOptions> SessionOptionsOf(const adder_session_options* opti
                  copy.kv_type);
   }
   if (copy.kv_type == ADDER_KV_INT8) out.kv_type = adder::KvChoice::kInt8;
+  out.checkpoints = copy.checkpoints;
   return out;
 }
 
@@ -106,6 +107,12 @@ const char* adder_status_name(int code) {
       return "buffer_too_small";
     case ADDER_CONTEXT_FULL:
       return "context_full";
+    case ADDER_OTHER_MODEL:
+      return "other_model";
+    case ADDER_OTHER_TYPE:
+      return "other_type";
+    case ADDER_CONTEXT_LOST:
+      return "context_lost";
   }
   return "unknown";
 }

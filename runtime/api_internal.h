@@ -41,6 +41,9 @@ static_assert(static_cast<int>(Code::kCancelled) == ADDER_CANCELLED);
 static_assert(static_cast<int>(Code::kInternal) == ADDER_INTERNAL);
 static_assert(static_cast<int>(Code::kBufferTooSmall) == ADDER_BUFFER_TOO_SMALL);
 static_assert(static_cast<int>(Code::kContextFull) == ADDER_CONTEXT_FULL);
+static_assert(static_cast<int>(Code::kOtherModel) == ADDER_OTHER_MODEL);
+static_assert(static_cast<int>(Code::kOtherType) == ADDER_OTHER_TYPE);
+static_assert(static_cast<int>(Code::kContextLost) == ADDER_CONTEXT_LOST);
 static_assert(static_cast<int>(ContextPolicy::kStop) == ADDER_CONTEXT_STOP);
 static_assert(static_cast<int>(ContextPolicy::kSlide) == ADDER_CONTEXT_SLIDE);
 

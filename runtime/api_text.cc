@@ -61,6 +61,9 @@ Result<adder::GenerateOptions> GenerateOptionsOf(const adder_generate_options* o
   adder::GenerateOptions out;
   if (in.max_tokens != 0) out.max_tokens = in.max_tokens;
   out.ignore_eos = in.ignore_eos != 0;
+  out.prompt_from_start = in.prompt_from_start != 0;
+  out.keep_open = in.keep_open != 0;
+  out.resume = in.resume != 0;
   adder::SamplerOptions& sampler = out.sampler;
   sampler.temperature = in.temperature;
   sampler.top_k = in.top_k;
@@ -112,7 +115,8 @@ Status Generate(adder_session* session, std::span<const int32_t> prompt,
        .prompt_tokens = generated.prompt_tokens,
        .generated_tokens = generated.generated_tokens,
        .prompt_seconds = generated.prompt_seconds,
-       .generate_seconds = generated.generate_seconds},
+       .generate_seconds = generated.generate_seconds,
+       .reused_tokens = generated.reused_tokens},
       result, "adder_generate_result");
 }
 

@@ -43,7 +43,19 @@ class Streamer {
     if (!rest.empty()) sink_.OnText(rest, -1);
   }
 
+  // Takes over what another one held back.
+  void Resume(std::string_view held) {
+    const std::string_view shown = stream_.Push(held);
+    if (!shown.empty()) sink_.OnText(shown, -1);
+  }
+  std::string Held() const {
+    std::string held;
+    stream_.AppendHeld(&held);
+    return held;
+  }
+
   bool stopped() const { return stream_.stopped(); }
+  bool text_begins() const { return text_begins_; }
 
  private:
   Streamer(const Tokenizer* tokenizer, bool text_begins, TextStream stream, TextSink& sink)
@@ -63,6 +75,49 @@ bool IsEos(const ModelConfig& config, int32_t token) {
 bool OnlySpecial(const Tokenizer* tokenizer, std::span<const int32_t> tokens) {
   return std::all_of(tokens.begin(), tokens.end(),
                      [&](int32_t id) { return tokenizer != nullptr && tokenizer->IsSpecial(id); });
+}
+
+Status CheckOptions(const Session& session, std::span<const int32_t> prompt,
+                    const GenerateOptions& options) {
+  if (options.max_tokens < -1) {
+    return Error(Code::kInvalidArgument,
+                 "max_tokens is %" PRId64 ", expected -1 (no limit) or more", options.max_tokens);
+  }
+  if (options.resume && !prompt.empty()) {
+    return Error(Code::kInvalidArgument,
+                 "a resumed generation takes no prompt, this has %zu tokens", prompt.size());
+  }
+  if (options.resume && session.open_generation() == nullptr) {
+    return Error(Code::kInvalidArgument,
+                 "there is nothing to resume: no generation was kept open at position %" PRIu64,
+                 session.position());
+  }
+  if (!options.keep_open) return {};
+  if (options.sampler.penalty_window > static_cast<int32_t>(OpenGeneration::kMaxWindow)) {
+    return Error(Code::kInvalidArgument,
+                 "penalty_window is %" PRId32 ", at most %zu in a generation that is kept open",
+                 options.sampler.penalty_window, OpenGeneration::kMaxWindow);
+  }
+  for (const std::string& stop : options.stops) {
+    if (stop.size() <= OpenGeneration::kMaxStop) continue;
+    return Error(Code::kInvalidArgument,
+                 "a stop string has %zu bytes, at most %zu in a generation that is kept open",
+                 stop.size(), OpenGeneration::kMaxStop);
+  }
+  return {};
+}
+
+void KeepOpen(const Sampler& sampler, const Streamer& streamer, Session& session) {
+  OpenGeneration& g = session.generation();
+  const std::string held = streamer.Held();
+  g.open = true;
+  g.text_begins = streamer.text_begins();
+  g.position = session.position();
+  g.hash = session.token_hash();
+  g.sampler_bytes = static_cast<uint32_t>(sampler.StateBytes());
+  g.text_bytes = static_cast<uint32_t>(held.size());
+  sampler.SaveState(g.sampler);
+  std::copy(held.begin(), held.end(), g.text);
 }
 
 }  // namespace
@@ -87,11 +142,8 @@ Result<GenerateResult> Generate(Session& session, std::span<const int32_t> promp
                                 const GenerateOptions& options, TextSink& sink) {
   const Model& model = session.model();
   const ModelConfig& config = model.config();
-  if (options.max_tokens < -1) {
-    return Error(Code::kInvalidArgument,
-                 "max_tokens is %" PRId64 ", expected -1 (no limit) or more", options.max_tokens);
-  }
-  if (prompt.empty() && session.position() == 0) {
+  ADDER_RETURN_IF_ERROR(CheckOptions(session, prompt, options));
+  if (prompt.empty() && (session.position() == 0 || options.prompt_from_start)) {
     if (config.bos < 0) {
       return Status(Code::kInvalidArgument,
                     "the prompt is empty and the model has no BOS token to start with");
@@ -100,16 +152,29 @@ Result<GenerateResult> Generate(Session& session, std::span<const int32_t> promp
   }
   ADDER_ASSIGN_OR_RETURN(Sampler sampler,
                          Sampler::Create(options.sampler, static_cast<int32_t>(config.vocab_size)));
-  const bool text_begins = session.position() == 0 && OnlySpecial(model.tokenizer(), prompt);
+  const OpenGeneration* open = options.resume ? session.open_generation() : nullptr;
+  const bool from_start = session.position() == 0 || options.prompt_from_start;
+  const bool text_begins =
+      open != nullptr ? open->text_begins : from_start && OnlySpecial(model.tokenizer(), prompt);
   ADDER_ASSIGN_OR_RETURN(Streamer streamer,
                          Streamer::Create(model.tokenizer(), text_begins, options, sink));
+  if (open != nullptr) {
+    ADDER_RETURN_IF_ERROR(Annotate(sampler.RestoreState(open->sampler_state()),
+                                   "resuming with other sampler options than before"));
+    streamer.Resume(open->held_text());
+  }
+  session.generation().open = false;
 
   GenerateResult result;
+  const uint64_t position = session.position();
   Clock::time_point start = Clock::now();
-  const Status fed = session.Feed(prompt);
+  const Status fed = options.prompt_from_start
+                         ? session.FeedFromStart(prompt, &result.reused_tokens)
+                         : session.Feed(prompt);
   result.prompt_seconds = SecondsSince(start);
   if (fed.code() == Code::kCancelled) {
     result.reason = FinishReason::kCancelled;
+    result.prompt_tokens = session.position() - (options.prompt_from_start ? 0 : position);
     return result;
   }
   ADDER_RETURN_IF_ERROR(fed);
@@ -118,17 +183,21 @@ Result<GenerateResult> Generate(Session& session, std::span<const int32_t> promp
 
   start = Clock::now();
   const auto limit = static_cast<uint64_t>(options.max_tokens);  // -1: never reached
-  while (result.generated_tokens < limit) {
+  if (streamer.stopped()) result.reason = FinishReason::kStop;
+  while (result.generated_tokens < limit && !streamer.stopped()) {
     if (session.TakeCancel()) {
       result.reason = FinishReason::kCancelled;
       break;
     }
+    const bool full = session.room() == 0;
+    // Before a number is drawn that will be drawn again.
+    if (full && options.keep_open) KeepOpen(sampler, streamer, session);
     ADDER_ASSIGN_OR_RETURN(const int32_t token, sampler.Sample(session.logits()));
     if (!options.ignore_eos && IsEos(config, token)) {
       result.reason = FinishReason::kEos;
       break;
     }
-    if (session.room() == 0) {
+    if (full) {
       result.reason = FinishReason::kContext;
       break;
     }
@@ -141,10 +210,16 @@ Result<GenerateResult> Generate(Session& session, std::span<const int32_t> promp
       break;
     }
   }
-  streamer.Flush();
   // A Cancel that came too late for this call must not end the next one.
   if (session.TakeCancel() && result.reason == FinishReason::kLength)
     result.reason = FinishReason::kCancelled;
+  const bool ended = result.reason == FinishReason::kEos || result.reason == FinishReason::kStop;
+  if (ended || !options.keep_open) {
+    session.generation().open = false;
+    streamer.Flush();
+  } else if (result.reason != FinishReason::kContext) {
+    KeepOpen(sampler, streamer, session);
+  }
   result.generate_seconds = SecondsSince(start);
   return result;
 }

@@ -18,6 +18,15 @@ struct GenerateOptions {
   bool ignore_eos = false;   // treat end-of-text tokens as any other
   SamplerOptions sampler;
   std::vector<std::string> stops;  // text that ends the generation and is not shown
+  // The prompt is the whole text from its start: Session::FeedFromStart.
+  bool prompt_from_start = false;
+  // Unless the text ended (kEos, kStop), leaves it open for a later call with `resume`: what may
+  // still become a character or a stop string is held back, and the session keeps it with the
+  // sampler's state. Both become part of a saved state.
+  bool keep_open = false;
+  // Goes on with the generation that was left open where the session is now, as if it had never
+  // stopped. Takes no prompt, and the same sampler options and stops; the seed is not used again.
+  bool resume = false;
 };
 
 enum class FinishReason { kLength = 1, kEos = 2, kStop = 3, kCancelled = 4, kContext = 5 };
@@ -25,7 +34,8 @@ const char* FinishReasonName(FinishReason reason);  // "length", "eos", "stop", 
 
 struct GenerateResult {
   FinishReason reason = FinishReason::kLength;
-  uint64_t prompt_tokens = 0;
+  uint64_t prompt_tokens = 0;     // that went in
+  uint64_t reused_tokens = 0;     // of them, not fed again: prompt_from_start
   uint64_t generated_tokens = 0;  // end-of-text tokens not counted
   double prompt_seconds = 0;      // feeding the prompt
   double generate_seconds = 0;    // everything behind it

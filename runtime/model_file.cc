@@ -216,6 +216,7 @@ Result<ModelFile> ModelFile::Parse(std::span<const uint8_t> bytes) {
   }
   ModelFile file;
   file.file_bytes_ = bytes.size();
+  file.identity_ = header.checksum;
   file.metadata_ = {reinterpret_cast<const char*>(sections.metadata.data()),
                     sections.metadata.size()};
   file.tokenizer_ = sections.tokenizer;

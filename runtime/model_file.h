@@ -93,6 +93,9 @@ class ModelFile {
   const std::vector<Tensor>& tensors() const { return tensors_; }    // sorted by name
   const Tensor* Find(std::string_view name) const;
   uint64_t bytes() const { return file_bytes_; }
+  // The checksum of the header. It covers those of all sections, and through the tensor table those
+  // of all tensors: files that differ anywhere have different ones.
+  uint64_t identity() const { return identity_; }
 
   // Reads all tensor data and compares checksums; names the first tensor that differs.
   Status VerifyData() const;
@@ -103,6 +106,7 @@ class ModelFile {
   std::span<const uint8_t> tokenizer_;
   std::vector<Tensor> tensors_;
   uint64_t file_bytes_ = 0;
+  uint64_t identity_ = 0;
 };
 
 }  // namespace adder

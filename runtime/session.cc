@@ -21,11 +21,14 @@ struct Session::Layout {
   Session* session;
   float* state;
   uint8_t* kv;
+  uint8_t* kv_token;
   float* hidden;
   float* embedding;
   float* normed;
   float* logits;
   Activations head_input;
+  CheckpointRing checkpoints;
+  OpenGeneration* generation;
   uint8_t* scratch;
   size_t scratch_bytes;
 
@@ -36,11 +39,19 @@ struct Session::Layout {
     layout.session = arena->Take<Session>(1);
     layout.state = arena->Take<float>(model.StateFloats(options.state_type));
     layout.kv = arena->Take<uint8_t>(model.KvBytes(options.context, options.kv_type));
+    size_t token_bytes = 0;
+    for (const auto& block : model.blocks()) {
+      token_bytes = std::max(token_bytes, block->Kv(options.kv_type).TokenBytes());
+    }
+    layout.kv_token = arena->Take<uint8_t>(token_bytes);
     layout.hidden = arena->Take<float>(tile * stride);
     if (model.ReadsEmbedding()) layout.embedding = arena->Take<float>(tile * stride);
     layout.normed = arena->Take<float>(stride);
     layout.logits = arena->Take<float>(model.head().padded_rows());
     layout.head_input = Activations::Carve(arena, 1, model.config().d_model);
+    layout.checkpoints = CheckpointRing::Carve(arena, options.checkpoints,
+                                               model.StateFloats(options.state_type), stride);
+    layout.generation = arena->Take<OpenGeneration>(1);
     for (const auto& block : model.blocks()) {
       layout.scratch_bytes = std::max(layout.scratch_bytes, block->ScratchBytes(tile));
     }
@@ -61,6 +72,10 @@ Result<size_t> Session::Bytes(const Model& model, const SessionOptions& options)
   if (options.context == 0 || options.context > kMaxContext) {
     return Error(Code::kInvalidArgument, "context is %" PRIu32 ", expected 1 to %" PRIu32,
                  options.context, kMaxContext);
+  }
+  if (options.checkpoints > kMaxCheckpoints) {
+    return Error(Code::kInvalidArgument, "checkpoints is %" PRIu32 ", expected 0 to %" PRIu32,
+                 options.checkpoints, kMaxCheckpoints);
   }
   if (options.state_type != StateType::kF32 &&
       model.StateFloats(options.state_type) == model.StateFloats()) {
@@ -100,11 +115,15 @@ Result<Session*> Session::Place(const Model& model, const SessionOptions& option
   session->limit_ = limited ? options.context : std::numeric_limits<uint64_t>::max();
   session->state_ = layout.state;
   session->kv_ = layout.kv;
+  session->kv_token_ = layout.kv_token;
+  session->VisitRings([&](const KvRing& ring) { session->kv_slots_ = ring.slots(); });
   session->hidden_ = layout.hidden;
   session->embedding_ = layout.embedding;
   session->normed_ = layout.normed;
   session->logits_ = layout.logits;
   session->head_input_ = layout.head_input;
+  session->checkpoints_ = layout.checkpoints;
+  session->generation_ = new (layout.generation) OpenGeneration;
   session->scratch_ = Arena(layout.scratch, layout.scratch_bytes);
   session->Reset();
   return session;
@@ -114,7 +133,12 @@ void Session::Reset() {
   std::memset(state_, 0, state_floats_ * sizeof(float));
   // Embedding look-ups write d_model values; the padding behind them stays 0 for ever.
   std::memset(hidden_, 0, tile_ * stride_ * sizeof(float));
+  last_hidden_ = hidden_;
   position_ = 0;
+  hash_ = {};
+  written_ = 0;
+  checkpoints_.Keep(0);
+  generation_->open = false;
 }
 
 std::span<const float> Session::logits() const {
@@ -122,11 +146,11 @@ std::span<const float> Session::logits() const {
                         : std::span(logits_, model_->config().vocab_rows);
 }
 
-Status Session::CheckTokens(std::span<const int32_t> tokens) const {
-  if (tokens.size() > room()) {
+Status Session::CheckTokens(std::span<const int32_t> tokens, uint64_t position) const {
+  if (tokens.size() > limit_ - position) {
     return Error(Code::kContextFull,
                  "the context holds %" PRIu64 " tokens, %" PRIu64 " of them used: no room for %zu",
-                 limit_, position_, tokens.size());
+                 limit_, position, tokens.size());
   }
   const uint32_t rows = model_->config().vocab_rows;
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -140,16 +164,16 @@ Status Session::CheckTokens(std::span<const int32_t> tokens) const {
 }
 
 Status Session::FeedOne(int32_t token) {
-  ADDER_RETURN_IF_ERROR(CheckTokens({&token, 1}));
+  ADDER_RETURN_IF_ERROR(CheckTokens({&token, 1}, position_));
   FeedTile({&token, 1}, 0, /*last=*/true, nullptr);
   return {};
 }
 
 Status Session::Feed(std::span<const int32_t> tokens, FeedObserver* observer) {
-  ADDER_RETURN_IF_ERROR(CheckTokens(tokens));
+  ADDER_RETURN_IF_ERROR(CheckTokens(tokens, position_));
   for (size_t done = 0; done < tokens.size(); done += tile_) {
     if (TakeCancel()) {
-      if (done > 0) ComputeLogits(hidden_ + (tile_ - 1) * stride_);
+      if (done > 0) ComputeLogits(last_hidden_);
       return Status(Code::kCancelled, "cancelled");
     }
     const size_t count = std::min(tile_, tokens.size() - done);
@@ -192,13 +216,16 @@ void Session::FeedTile(std::span<const int32_t> tokens, size_t first_token, bool
     if (observer != nullptr) observer->OnHidden(i, first_token, tokens.size(), hidden_, stride_);
   }
   position_ += tokens.size();
+  written_ = std::max(written_, position_);
+  for (const int32_t token : tokens) hash_.Add(token);
+  last_hidden_ = hidden_ + (tokens.size() - 1) * stride_;
   if (observer != nullptr) {
     for (size_t t = 0; t < tokens.size(); ++t) {
       ComputeLogits(hidden_ + t * stride_);
       observer->OnLogits(first_token + t, logits());
     }
   } else if (last) {
-    ComputeLogits(hidden_ + (tokens.size() - 1) * stride_);
+    ComputeLogits(last_hidden_);
   }
 }
 

@@ -23,6 +23,9 @@ enum class Code : int {
   kInternal = 8,        // a fault of this library
   kBufferTooSmall = 9,  // the buffer of the caller
   kContextFull = 10,    // attention layers look back on no more tokens
+  kOtherModel = 11,     // a session state of another model file
+  kOtherType = 12,      // a session state whose numbers have another type than the session's
+  kContextLost = 13,    // keys and values that attention needs are not there, or would be lost
 };
 
 class [[nodiscard]] Status {

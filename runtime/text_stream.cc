@@ -121,4 +121,9 @@ std::string_view TextStream::Flush() {
   return Release(text_.size());
 }
 
+void TextStream::AppendHeld(std::string* out) const {
+  if (stopped_ || flushed_) return;
+  out->append(text_, released_).append(partial_);
+}
+
 }  // namespace adder

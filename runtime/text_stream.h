@@ -30,6 +30,10 @@ class TextStream {
   // The text has ended: gives all that is held.
   std::string_view Flush();
 
+  // Appends what is held back. Pushed into a new stream with the same stop strings it makes that
+  // stream go on like this one.
+  void AppendHeld(std::string* out) const;
+
   bool stopped() const { return stopped_; }  // a stop string has been completed
 
   // Begins another text, with the same stop strings.

@@ -82,6 +82,26 @@ static void NullArguments(adder_model* model, adder_session* session) {
   REFUSED(adder_session_logits(session, &logits, NULL, &last));
   REFUSED(adder_session_generate(NULL, ids, 1, NULL, NULL, NULL, NULL, &last));
   REFUSED(adder_session_generate(session, NULL, 1, NULL, NULL, NULL, NULL, &last));
+  REFUSED(adder_session_feed_from_start(NULL, ids, 1, &position, &last));
+  REFUSED(adder_session_feed_from_start(session, NULL, 1, &position, &last));
+  REFUSED(adder_session_state_bytes(NULL, &n, &last));
+  REFUSED(adder_session_state_bytes(session, NULL, &last));
+  REFUSED(adder_session_save(NULL, text, 4, &n, &last));
+  REFUSED(adder_session_save(session, NULL, 4, &n, &last));
+  REFUSED(adder_session_load(NULL, text, 4, &last));
+  REFUSED(adder_session_load(session, NULL, 4, &last));
+  REFUSED(adder_session_save_file(NULL, "x", &last));
+  REFUSED(adder_session_save_file(session, NULL, &last));
+  REFUSED(adder_session_load_file(NULL, "x", &last));
+  REFUSED(adder_session_load_file(session, NULL, &last));
+  REFUSED(adder_session_fork(NULL, session, &last));
+  REFUSED(adder_session_fork(session, NULL, &last));
+  REFUSED(adder_session_fork(session, session, &last));
+  REFUSED(adder_session_checkpoint(NULL, &last));
+  REFUSED(adder_session_rollback(NULL, 0, &last));
+  REFUSED(adder_session_checkpoints(NULL, &position, 1, &n, &last));
+  REFUSED(adder_session_checkpoints(session, NULL, 1, &n, &last));
+  REFUSED(adder_session_checkpoints(session, &position, 1, NULL, &last));
   CHECK(adder_session_cancel(NULL) == ADDER_INVALID_ARGUMENT);
   CHECK(adder_session_free(NULL) == ADDER_OK);
   adder_model_free(NULL);
@@ -215,6 +235,107 @@ static void Sessions(adder_model* model) {
   free(memory);
 }
 
+/* Whether both are where the same tokens led. */
+static int SameLogits(const adder_session* a, const adder_session* b) {
+  const float *x = NULL, *y = NULL;
+  size_t n = 0, m = 0;
+  WORKS(adder_session_logits(a, &x, &n, &last));
+  WORKS(adder_session_logits(b, &y, &m, &last));
+  return n > 0 && n == m && memcmp(x, y, n * sizeof(float)) == 0;
+}
+
+static void States(adder_model* model, const char* path) {
+  const int32_t ids[6] = {1, 2, 3, 4, 5, 6};
+  adder_session_options options = ADDER_INIT(adder_session_options);
+  adder_session *a = NULL, *b = NULL;
+  uint64_t position, reused = 99, marks[3] = {0, 0, 0};
+  unsigned char* blob;
+  size_t bytes = 0, needed = 0, n = 0;
+  options.checkpoints = 4097;
+  REFUSED(adder_session_create(model, &options, &a, &last));
+  options.checkpoints = 2;
+  WORKS(adder_session_create(model, &options, &a, &last));
+  WORKS(adder_session_create(model, NULL, &b, &last));
+  REFUSED(adder_session_checkpoint(b, &last)); /* was made for none */
+  CHECK_STATUS(adder_session_rollback(a, 0, &last), ADDER_NOT_FOUND);
+
+  WORKS(adder_session_feed(a, ids, 3, &last));
+  WORKS(adder_session_checkpoint(a, &last));
+  WORKS(adder_session_feed(a, ids + 3, 2, &last));
+  WORKS(adder_session_checkpoint(a, &last));
+  CHECK_STATUS(adder_session_checkpoints(a, marks, 1, &n, &last), ADDER_BUFFER_TOO_SMALL);
+  CHECK(n == 2 && marks[0] == 0);
+  WORKS(adder_session_checkpoints(a, marks, 3, &n, &last));
+  CHECK(n == 2 && marks[0] == 3 && marks[1] == 5);
+  WORKS(adder_session_rollback(a, 3, &last));
+  WORKS(adder_session_feed(b, ids, 3, &last));
+  CHECK(SameLogits(a, b));
+  WORKS(adder_session_feed_from_start(a, ids, 6, &reused, &last));
+  CHECK(reused == 3);
+  WORKS(adder_session_feed_from_start(b, ids, 6, NULL, &last));
+  CHECK(SameLogits(a, b));
+  WORKS(adder_session_position(a, &position, &last));
+  CHECK(position == 6);
+
+  WORKS(adder_session_state_bytes(a, &needed, &last));
+  blob = malloc(needed + 1);
+  CHECK_STATUS(adder_session_save(a, blob, needed - 1, &bytes, &last), ADDER_BUFFER_TOO_SMALL);
+  CHECK(bytes == needed);
+  CHECK_STATUS(adder_session_save(a, NULL, 0, NULL, &last), ADDER_BUFFER_TOO_SMALL);
+  bytes = 0;
+  WORKS(adder_session_save(a, blob, needed + 1, &bytes, &last));
+  CHECK(bytes == needed);
+  WORKS(adder_session_reset(b, &last));
+  CHECK_STATUS(adder_session_load(b, blob, bytes - 1, &last), ADDER_CORRUPT_FILE);
+  CHECK_STATUS(adder_session_load(b, blob, 0, &last), ADDER_CORRUPT_FILE);
+  WORKS(adder_session_load(b, blob, bytes, &last));
+  CHECK(SameLogits(a, b));
+  blob[bytes - 1] ^= 1;
+  CHECK_STATUS(adder_session_load(b, blob, bytes, &last), ADDER_CORRUPT_FILE);
+  CHECK(SameLogits(a, b));
+  blob[8] = 9; /* the version */
+  CHECK_STATUS(adder_session_load(b, blob, bytes, &last), ADDER_UNSUPPORTED);
+  free(blob);
+  CHECK_STATUS(adder_session_load_file(b, path, &last), ADDER_NOT_FOUND);
+  WORKS(adder_session_save_file(a, path, &last));
+  WORKS(adder_session_reset(b, &last));
+  WORKS(adder_session_load_file(b, path, &last));
+  CHECK(SameLogits(a, b));
+  CHECK_STATUS(adder_session_save_file(a, "/no/such/folder/state", &last), ADDER_IO);
+  CHECK(remove(path) == 0);
+  WORKS(adder_session_reset(b, &last));
+  WORKS(adder_session_fork(a, b, &last));
+  CHECK(SameLogits(a, b));
+  CHECK(adder_session_free(a) == ADDER_OK);
+  CHECK(adder_session_free(b) == ADDER_OK);
+}
+
+static void OpenGenerations(adder_model* model) {
+  const int32_t prompt[2] = {1, 2}, longer[4] = {1, 2, 3, 4};
+  adder_generate_options options = ADDER_INIT(adder_generate_options);
+  adder_generate_result result = ADDER_INIT(adder_generate_result);
+  adder_session *a = NULL, *b = NULL;
+  WORKS(adder_session_create(model, NULL, &a, &last));
+  WORKS(adder_session_create(model, NULL, &b, &last));
+  options.temperature = 1, options.ignore_eos = 1;
+  options.max_tokens = 9;
+  WORKS(adder_session_generate(a, prompt, 2, &options, NULL, NULL, &result, &last));
+  options.max_tokens = 4, options.keep_open = 1;
+  WORKS(adder_session_generate(b, prompt, 2, &options, NULL, NULL, &result, &last));
+  options.max_tokens = 5, options.keep_open = 0, options.resume = 1;
+  REFUSED(adder_session_generate(b, prompt, 2, &options, NULL, NULL, &result, &last));
+  WORKS(adder_session_generate(b, NULL, 0, &options, NULL, NULL, &result, &last));
+  CHECK(result.generated_tokens == 5 && SameLogits(a, b));
+  REFUSED(adder_session_generate(b, NULL, 0, &options, NULL, NULL, &result, &last));
+  options.resume = 0, options.prompt_from_start = 1;
+  WORKS(adder_session_reset(a, &last));
+  WORKS(adder_session_feed(a, prompt, 2, &last));
+  WORKS(adder_session_generate(a, longer, 4, &options, NULL, NULL, &result, &last));
+  CHECK(result.prompt_tokens == 4 && result.reused_tokens == 2);
+  CHECK(adder_session_free(a) == ADDER_OK);
+  CHECK(adder_session_free(b) == ADDER_OK);
+}
+
 static void Text(adder_model* model) {
   const char text[] = "Once upon a time";
   const int32_t unknown[3] = {-1, INT32_MAX, INT32_MIN};
@@ -337,6 +458,13 @@ static int Reenter(void* user, const char* text, size_t text_bytes, int32_t toke
   REFUSED(adder_session_reset(r->session, &last));
   REFUSED(adder_session_logits(r->session, &logits, &n, &last));
   REFUSED(adder_session_position(r->session, &position, &last));
+  REFUSED(adder_session_state_bytes(r->session, &n, &last));
+  REFUSED(adder_session_save(r->session, NULL, 0, &n, &last));
+  REFUSED(adder_session_load(r->session, &id, sizeof(id), &last));
+  REFUSED(adder_session_fork(r->session, r->other, &last));
+  REFUSED(adder_session_fork(r->other, r->session, &last));
+  REFUSED(adder_session_rollback(r->session, 0, &last));
+  REFUSED(adder_session_feed_from_start(r->session, &id, 1, NULL, &last));
   REFUSED(adder_session_generate(r->session, &id, 1, NULL, NULL, NULL, NULL, &last));
   CHECK(adder_session_free(r->session) == ADDER_INVALID_ARGUMENT);
   options.max_tokens = 2;
@@ -423,11 +551,13 @@ static void WithoutTokenizer(const char* path) {
   adder_model_free(model);
 }
 
-int adder_c_api_failures(const char* text_model, const char* id_model) {
+int adder_c_api_failures(const char* text_model, const char* id_model, const char* state_file) {
   adder_model* model = NULL;
   adder_session* session = NULL;
   int i;
   CHECK(strcmp(adder_status_name(ADDER_BUFFER_TOO_SMALL), "buffer_too_small") == 0);
+  CHECK(strcmp(adder_status_name(ADDER_CONTEXT_LOST), "context_lost") == 0);
+  CHECK(ADDER_OTHER_MODEL == 11 && ADDER_OTHER_TYPE == 12 && ADDER_CONTEXT_LOST == 13);
   CHECK(strcmp(adder_status_name(1234), "unknown") == 0);
   CHECK(adder_version_string()[0] != '\0');
   WORKS(adder_model_open(text_model, NULL, &model, &last));
@@ -438,6 +568,8 @@ int adder_c_api_failures(const char* text_model, const char* id_model) {
   SamplingOptions(session);
   CHECK(adder_session_free(session) == ADDER_OK);
   Sessions(model);
+  States(model, state_file);
+  OpenGenerations(model);
   Text(model);
   Callbacks(model);
   for (i = 0; i < 3; ++i) LifeTimes(text_model);

@@ -62,7 +62,9 @@ std::unique_ptr<ConvertedFile> TextModel() {
 TEST(Api, FromC) {
   const auto text = TextModel();
   const auto ids = ConvertedModel(GoldenFolder("mamba1"), WeightType::kQ4);
-  EXPECT_EQ(adder_c_api_failures(text->path.c_str(), ids->path.c_str()), 0);
+  const TempDir folder;
+  EXPECT_EQ(adder_c_api_failures(text->path.c_str(), ids->path.c_str(), (folder / "state").c_str()),
+            0);
 }
 
 TEST(Api, FilesThatAreNoModels) {

@@ -21,7 +21,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 # those before it.
 RUNTIME_LAYERS = (
     ("status", "scalar_math", "math_constants", "rapidjson"),
-    ("mapped_file", "arena", "telemetry", "kernels", "kernels_*", "sampler",
+    ("mapped_file", "arena", "token_hash", "telemetry", "kernels", "kernels_*", "sampler",
      "utf8", "unicode", "regex", "byte_chars", "text_steps", "added_tokens", "bpe", "text_stream",
      "tokenizer", "tokenizer_*"),
     ("model_file", "model_config", "metadata_json", "layer_config", "linear", "kv_ring", "attention", "routing",

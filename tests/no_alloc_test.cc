@@ -4,6 +4,7 @@
 
 #include "runtime/generate.h"
 #include "runtime/session_buffer.h"
+#include "runtime/session_state.h"
 #include "tests/alloc_counter.h"
 #include "tests/converted_model.h"
 #include "tests/tiny_checkpoint.h"
@@ -64,6 +65,28 @@ TEST(NoAllocation, InOneHundredDecodeSteps) {
   }
 }
 
+TEST(NoAllocation, InSavingLoadingAndGoingBack) {
+  for (const auto& file : Models()) {
+    const auto a = SessionBuffer::Create(*file->model, {.checkpoints = 2}),
+               b = SessionBuffer::Create(*file->model, {});
+    ASSERT_TRUE(a.ok() && b.ok());
+    const std::vector<int32_t> tokens = {1, 2, 3, 4, 5, 6};
+    ASSERT_TRUE(a->session().Feed(tokens).ok());
+    std::vector<uint8_t> blob(StateBlob::Bytes(a->session()));
+    uint64_t reused = 0;
+    const uint64_t before = AllocationCount();
+    bool ok = a->session().Checkpoint().ok() && StateBlob::Save(a->session(), blob).ok();
+    ok = ok && StateBlob::Load(b->session(), blob).ok() && b->session().FeedOne(3).ok();
+    ok = ok && b->session().CopyFrom(a->session()).ok();
+    ok = ok && a->session().FeedOne(3).ok() && a->session().RollBack(6).ok();
+    ok = ok && a->session().FeedFromStart(tokens, &reused).ok();
+    const uint64_t allocations = AllocationCount() - before;
+    EXPECT_TRUE(ok);
+    EXPECT_EQ(reused, 6u);
+    EXPECT_EQ(allocations, 0u);
+  }
+}
+
 class CountingSink final : public TextSink {
  public:
   bool OnText(std::string_view text, int32_t) override {
@@ -82,6 +105,7 @@ uint64_t AllocationsOf(const Model& model, int64_t tokens, const SamplerOptions&
   options.ignore_eos = true;
   options.sampler = sampler;
   options.stops = {"a text that never comes", "another one"};
+  options.keep_open = true;
   CountingSink sink;
   const std::vector<int32_t> prompt = {5, 6, 7};
   const uint64_t before = AllocationCount();

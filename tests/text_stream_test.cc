@@ -166,6 +166,12 @@ TEST(TextStream, AnyChunksEqualTheDefinition) {
       at += n;
       if (stream.stopped()) break;
       ASSERT_EQ(out, ReleasedSoFar(bytes.substr(0, at), stops));
+      if (below(3) == 0) {  // another stream takes over
+        std::string held;
+        stream.AppendHeld(&held);
+        stream = Make(stops, 5);
+        ASSERT_EQ(stream.Push(held), "");
+      }
     }
     out += stream.Flush();
     ASSERT_EQ(out, expected) << "round " << round;

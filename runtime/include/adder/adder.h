@@ -59,7 +59,10 @@ typedef enum adder_status {
   ADDER_CANCELLED = 7, /* adder_session_cancel was called */
   ADDER_INTERNAL = 8,  /* a fault of the library */
   ADDER_BUFFER_TOO_SMALL = 9,
-  ADDER_CONTEXT_FULL = 10 /* attention layers look back on no more tokens */
+  ADDER_CONTEXT_FULL = 10, /* attention layers look back on no more tokens */
+  ADDER_OTHER_MODEL = 11,  /* a session state of another model file */
+  ADDER_OTHER_TYPE = 12,   /* a session state of another state_type or kv_type */
+  ADDER_CONTEXT_LOST = 13  /* keys and values that attention needs are not there */
 } adder_status;
 
 typedef struct adder_error {
@@ -180,8 +183,10 @@ typedef struct adder_session_options {
   int32_t state_type; /* adder_state_type */
   uint32_t context; /* tokens that attention layers look back on, the current one included; 0: 4096.
                        Takes kv_bytes_per_token each. Models without such layers ignore it. */
-  int32_t when_full; /* adder_context_policy */
-  int32_t kv_type;   /* adder_kv_type */
+  int32_t when_full;    /* adder_context_policy */
+  int32_t kv_type;      /* adder_kv_type */
+  uint32_t checkpoints; /* states that adder_session_checkpoint can keep, each of state_bytes in the
+                           session's memory; at most 4096 */
 } adder_session_options;
 
 ADDER_API adder_status adder_session_create(const adder_model* model,
@@ -216,9 +221,60 @@ ADDER_API adder_status adder_session_feed(adder_session* session, const int32_t*
 ADDER_API adder_status adder_session_logits(const adder_session* session, const float** logits,
                                             size_t* n_logits, adder_error* error);
 
+/* Makes the session hold exactly `ids`, a whole text from its start, and feeds only what is
+ * missing: it goes on from its present state, or else from its latest checkpoint, whose tokens are
+ * the beginning of `ids`, or else from the start. *reused (may be NULL) becomes the number of
+ * tokens that were not fed again. Errors as of adder_session_feed. */
+ADDER_API adder_status adder_session_feed_from_start(adder_session* session, const int32_t* ids,
+                                                     size_t n_ids, uint64_t* reused,
+                                                     adder_error* error);
+
 /* Ends the session's running feed or generation soon, or else its next one. Any thread, any time.
  */
 ADDER_API adder_status adder_session_cancel(adder_session* session);
+
+/* ---- States of sessions ---- */
+
+/* Everything that makes a session go on as it would have, bit for bit, on any machine: recurrent
+ * state, keys and values, and a generation that was kept open. docs/state.md has the format.
+ *
+ * A state goes into sessions of the same model file, state_type and kv_type; tile, threads and
+ * kernels may differ. With attention layers the contexts must be equal, or the text fit both:
+ * ADDER_CONTEXT_LOST otherwise. A load or fork that fails changes nothing; one that succeeds drops
+ * the session's checkpoints. */
+
+/* Bytes that adder_session_save would write now. */
+ADDER_API adder_status adder_session_state_bytes(const adder_session* session, size_t* bytes,
+                                                 adder_error* error);
+/* *bytes (may be NULL) becomes what was written, or is needed with ADDER_BUFFER_TOO_SMALL. */
+ADDER_API adder_status adder_session_save(const adder_session* session, void* memory,
+                                          size_t capacity, size_t* bytes, adder_error* error);
+/* Any bytes are safe: what is not a whole, undamaged state is ADDER_CORRUPT_FILE; a later format
+ * ADDER_UNSUPPORTED; others ADDER_OTHER_MODEL, ADDER_OTHER_TYPE, ADDER_CONTEXT_LOST. */
+ADDER_API adder_status adder_session_load(adder_session* session, const void* data, size_t bytes,
+                                          adder_error* error);
+/* The same in a file. An older file keeps its content until the new one is complete and on disk;
+ * the new one is readable by its owner only. */
+ADDER_API adder_status adder_session_save_file(const adder_session* session, const char* path,
+                                               adder_error* error);
+ADDER_API adder_status adder_session_load_file(adder_session* session, const char* path,
+                                               adder_error* error);
+/* Copies the state of `from` into `to`. */
+ADDER_API adder_status adder_session_fork(const adder_session* from, adder_session* to,
+                                          adder_error* error);
+
+/* Keeps the present state in the session's memory (option `checkpoints`). One at the same position
+ * is replaced; when there are as many as the option says, the oldest goes. */
+ADDER_API adder_status adder_session_checkpoint(adder_session* session, adder_error* error);
+/* Back to the checkpoint at exactly this position (ADDER_NOT_FOUND: there is none); later ones go.
+ * Keys and values are not copied: with ADDER_CONTEXT_SLIDE they may be overwritten by then, which
+ * is ADDER_CONTEXT_LOST. */
+ADDER_API adder_status adder_session_rollback(adder_session* session, uint64_t position,
+                                              adder_error* error);
+/* Positions of the checkpoints, ascending. *n becomes their number; if that is above `capacity`,
+ * nothing is written to `positions` and the status is ADDER_BUFFER_TOO_SMALL. */
+ADDER_API adder_status adder_session_checkpoints(const adder_session* session, uint64_t* positions,
+                                                 size_t capacity, size_t* n, adder_error* error);
 
 /* ---- Generation ---- */
 
@@ -243,7 +299,13 @@ typedef struct adder_generate_options {
   size_t n_logit_bias;
   const char* const* stops; /* [n_stops] NUL-terminated texts that end the generation, not shown */
   size_t n_stops;
-  int ignore_eos; /* treat end-of-text tokens as any other */
+  int ignore_eos;        /* treat end-of-text tokens as any other */
+  int prompt_from_start; /* the prompt is the whole text: see adder_session_feed_from_start */
+  int keep_open; /* unless the text ended (eos, stop), hold back what may become a character or a
+                    stop, and keep it with the sampler's state in the session (and in a saved
+                    state); penalty_window and bytes of a stop are at most 1024 then */
+  int resume;    /* go on with the generation that was kept open here as if it had never stopped:
+                    no prompt, same sampler options and stops, the seed is not used */
 } adder_generate_options;
 
 typedef enum adder_finish_reason {
@@ -261,6 +323,7 @@ typedef struct adder_generate_result {
   uint64_t generated_tokens;
   double prompt_seconds;
   double generate_seconds;
+  uint64_t reused_tokens; /* of prompt_tokens, not fed again: prompt_from_start */
 } adder_generate_result;
 
 /* Called for every token. `text` is whole UTF-8 characters, safe to show, not NUL-terminated; empty
