@@ -28,8 +28,7 @@ std::string Scaled(uint64_t value, const char* separator, const char* const (&un
                 scaled, separator, units[unit]);
 }
 
-}  // namespace
-
+// Writes all of `bytes` at once, past any buffer. kCancelled: whoever read it has gone.
 Status WriteAll(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(fd, bytes.data(), bytes.size());
@@ -40,6 +39,8 @@ Status WriteAll(int fd, std::string_view bytes) {
   }
   return {};
 }
+
+}  // namespace
 
 Status Print(std::string_view text) {
   return Annotate(WriteAll(STDOUT_FILENO, text), "standard output");

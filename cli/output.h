@@ -9,9 +9,6 @@
 
 namespace adder::cli {
 
-// Writes all of `bytes` to `fd` at once, past any buffer. kCancelled: whoever read it has gone.
-Status WriteAll(int fd, std::string_view bytes);
-
 // Results. When the reader has gone the command ends quietly.
 Status Print(std::string_view text);
 // News and errors. That they cannot be written is no error.

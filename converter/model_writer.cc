@@ -1,11 +1,6 @@
 #include "converter/model_writer.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cinttypes>
 #include <cstring>
 #include <utility>
@@ -17,10 +12,6 @@ namespace {
 
 constexpr uint32_t kSections = 4;  // table, data, tokenizer, metadata, in this order in the file
 
-Status SystemError(const std::string& path, const char* what) {
-  return Error(Code::kIo, "%s: %s: %s", path.c_str(), what, std::strerror(errno));
-}
-
 template <typename T>
 std::span<const uint8_t> BytesOf(const std::vector<T>& values) {
   return {reinterpret_cast<const uint8_t*>(values.data()), values.size() * sizeof(T)};
@@ -31,56 +22,20 @@ std::span<const uint8_t> BytesOf(const std::vector<T>& values) {
 Result<ModelWriter> ModelWriter::Create(const std::string& path, std::vector<TensorSpec> tensors) {
   std::sort(tensors.begin(), tensors.end(),
             [](const TensorSpec& a, const TensorSpec& b) { return a.name < b.name; });
-  struct stat info {};
-  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
-    return Error(Code::kInvalidArgument, "%s: exists and is not a regular file", path.c_str());
-  }
-  ModelWriter writer;
-  writer.path_ = path;
-  writer.temporary_path_ = path + ".tmp" + std::to_string(::getpid());
+  ADDER_ASSIGN_OR_RETURN(NewFile file, NewFile::Create(path, NewFile::Access::kEveryone));
+  ModelWriter writer(std::move(file));
   writer.table_offset_ =
       RoundUp(sizeof(FileHeader) + kSections * sizeof(SectionRecord), kAlignment);
   writer.data_offset_ =
       RoundUp(writer.table_offset_ + tensors.size() * sizeof(TensorRecord), kAlignment);
   writer.end_ = writer.data_offset_;
   writer.tensors_ = std::move(tensors);
-  writer.fd_ =
-      ::open(writer.temporary_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (writer.fd_ < 0) return SystemError(writer.temporary_path_, "cannot create");
   return writer;
-}
-
-ModelWriter::ModelWriter(ModelWriter&& other) noexcept
-    : path_(std::move(other.path_)),
-      temporary_path_(std::move(other.temporary_path_)),
-      fd_(std::exchange(other.fd_, -1)),
-      tensors_(std::move(other.tensors_)),
-      checksums_(std::move(other.checksums_)),
-      table_offset_(other.table_offset_),
-      data_offset_(other.data_offset_),
-      end_(other.end_) {}
-
-ModelWriter::~ModelWriter() {
-  if (fd_ < 0) return;
-  ::close(fd_);
-  ::unlink(temporary_path_.c_str());
-}
-
-Status ModelWriter::Write(uint64_t offset, std::span<const uint8_t> data) {
-  while (!data.empty()) {
-    const ssize_t written = ::pwrite(fd_, data.data(), data.size(), static_cast<off_t>(offset));
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return SystemError(temporary_path_, "cannot write");
-    if (written == 0) return Error(Code::kIo, "%s: nothing was written", temporary_path_.c_str());
-    offset += static_cast<uint64_t>(written);
-    data = data.subspan(static_cast<size_t>(written));
-  }
-  return {};
 }
 
 Status ModelWriter::Append(std::span<const uint8_t> data) {
   if (checksums_.size() == tensors_.size()) {
-    return Error(Code::kInternal, "%s: more data than tensors", path_.c_str());
+    return Error(Code::kInternal, "%s: more data than tensors", file_.path().c_str());
   }
   const TensorSpec& spec = tensors_[checksums_.size()];
   ADDER_ASSIGN_OR_RETURN(const uint64_t expected, TensorBytes(spec.dtype, spec.shape));
@@ -88,7 +43,7 @@ Status ModelWriter::Append(std::span<const uint8_t> data) {
     return Error(Code::kInternal, "%s: %zu bytes, expected %" PRIu64, spec.name.c_str(),
                  data.size(), expected);
   }
-  ADDER_RETURN_IF_ERROR(Write(end_, data));
+  ADDER_RETURN_IF_ERROR(file_.WriteAt(end_, data));
   checksums_.push_back(Checksum(data));
   end_ = RoundUp(end_ + data.size(), kAlignment);
   return {};
@@ -97,7 +52,7 @@ Status ModelWriter::Append(std::span<const uint8_t> data) {
 Result<uint64_t> ModelWriter::Finish(std::span<const uint8_t> tokenizer,
                                      std::string_view metadata) {
   if (checksums_.size() != tensors_.size()) {
-    return Error(Code::kInternal, "%s: %zu of %zu tensors written", path_.c_str(),
+    return Error(Code::kInternal, "%s: %zu of %zu tensors written", file_.path().c_str(),
                  checksums_.size(), tensors_.size());
   }
   std::vector<TensorRecord> table(tensors_.size());
@@ -140,15 +95,13 @@ Result<uint64_t> ModelWriter::Finish(std::span<const uint8_t> tokenizer,
   header.file_bytes = metadata_offset + metadata.size();
   header.checksum = HeaderChecksum(header, BytesOf(sections));
 
-  ADDER_RETURN_IF_ERROR(Write(table_offset_, BytesOf(table)));
-  ADDER_RETURN_IF_ERROR(Write(tokenizer_offset, tokenizer));
-  ADDER_RETURN_IF_ERROR(Write(metadata_offset, metadata_bytes));
-  ADDER_RETURN_IF_ERROR(Write(sizeof(header), BytesOf(sections)));
-  ADDER_RETURN_IF_ERROR(Write(0, {reinterpret_cast<const uint8_t*>(&header), sizeof(header)}));
-  if (::fsync(fd_) != 0) return SystemError(temporary_path_, "cannot flush");
-  if (::rename(temporary_path_.c_str(), path_.c_str()) != 0)
-    return SystemError(path_, "cannot rename to it");
-  ::close(std::exchange(fd_, -1));
+  ADDER_RETURN_IF_ERROR(file_.WriteAt(table_offset_, BytesOf(table)));
+  ADDER_RETURN_IF_ERROR(file_.WriteAt(tokenizer_offset, tokenizer));
+  ADDER_RETURN_IF_ERROR(file_.WriteAt(metadata_offset, metadata_bytes));
+  ADDER_RETURN_IF_ERROR(file_.WriteAt(sizeof(header), BytesOf(sections)));
+  ADDER_RETURN_IF_ERROR(
+      file_.WriteAt(0, {reinterpret_cast<const uint8_t*>(&header), sizeof(header)}));
+  ADDER_RETURN_IF_ERROR(file_.Finish());
   return header.file_bytes;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "quant/qtypes.h"
+#include "runtime/new_file.h"
 #include "runtime/status.h"
 
 namespace adder {
@@ -23,9 +24,6 @@ class ModelWriter {
  public:
   // `tensors` may come in any order; the file's order is by name.
   static Result<ModelWriter> Create(const std::string& path, std::vector<TensorSpec> tensors);
-  ModelWriter(ModelWriter&& other) noexcept;
-  ModelWriter& operator=(ModelWriter&&) = delete;
-  ~ModelWriter();  // removes the temporary file unless Finish succeeded
 
   // The tensors in the order in which Append wants them.
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
@@ -35,11 +33,9 @@ class ModelWriter {
   Result<uint64_t> Finish(std::span<const uint8_t> tokenizer, std::string_view metadata);
 
  private:
-  ModelWriter() = default;
-  Status Write(uint64_t offset, std::span<const uint8_t> data);
+  explicit ModelWriter(NewFile file) : file_(std::move(file)) {}
 
-  std::string path_, temporary_path_;
-  int fd_ = -1;
+  NewFile file_;
   std::vector<TensorSpec> tensors_;
   std::vector<uint64_t> checksums_;  // of the tensors written so far
   uint64_t table_offset_ = 0, data_offset_ = 0;

@@ -8,9 +8,7 @@
 
 namespace adder {
 
-// Writes a temporary file beside `path`, readable by its owner only, flushes it to the disk and
-// gives it its name: whatever goes wrong or is killed before leaves an older file as it was. Needs
-// memory for the state once more.
+// A NewFile that only its owner may read. Needs memory for the state once more.
 Status SaveStateFile(const Session& session, const std::string& path);
 
 // StateBlob::Load of the file; kNotFound if there is none.

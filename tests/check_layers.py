@@ -21,7 +21,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 # those before it.
 RUNTIME_LAYERS = (
     ("status", "scalar_math", "math_constants", "rapidjson"),
-    ("mapped_file", "arena", "token_hash", "telemetry", "kernels", "kernels_*", "sampler",
+    ("mapped_file", "new_file", "arena", "token_hash", "telemetry", "kernels", "kernels_*", "sampler",
      "utf8", "unicode", "regex", "byte_chars", "text_steps", "added_tokens", "bpe", "text_stream",
      "tokenizer", "tokenizer_*"),
     ("model_file", "model_config", "metadata_json", "layer_config", "linear", "kv_ring", "attention", "routing",
@@ -40,7 +40,7 @@ PUBLIC = ["adder/adder.h"]
 FORMATS = ["quant/qtypes.h", "quant/float16.h"]  # plain data, which the runtime shares
 KERNELS = ["runtime/kernels.h", "runtime/math_constants.h", "quant/qtypes.h"]
 CONVERTER = ["converter/*", "quant/*", "runtime/status.h", "runtime/mapped_file.h",
-             "runtime/model_file.h", "runtime/model_config.h", "runtime/tokenizer*.h",
+             "runtime/new_file.h", "runtime/model_file.h", "runtime/model_config.h", "runtime/tokenizer*.h",
              "runtime/text_steps.h", "runtime/utf8.h", "runtime/unicode.h", "runtime/regex.h",
              "runtime/rapidjson.h"]
 MODEL = ["runtime/model.h", "runtime/session.h", "runtime/session_*.h"]
