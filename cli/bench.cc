@@ -80,10 +80,14 @@ double ResidentMegabytes() {
 
 // Bytes that one token behind the prompt reads and writes: its weights once, the state twice, and
 // keys and values of as many tokens as it sees halfway through.
+uint64_t KvBytesPerToken(const Model& model, const Options& options) {
+  return model.KvBytesPerToken(options.session.kv_type);
+}
+
 uint64_t BytesPerToken(const Model& model, const Options& options) {
   const uint64_t seen = std::min(options.session.context, options.prompt + options.tokens / 2 + 1);
   return model.BytesPerToken() + 2 * model.StateFloats(options.session.state_type) * sizeof(float) +
-         seen * model.KvBytesPerToken(options.session.kv_type);
+         seen * KvBytesPerToken(model, options);
 }
 
 struct Measured {
@@ -137,7 +141,7 @@ Result<Measured> Measure(const Options& options, const Model& model) {
     m.int8_peak = MeasurePeak(model.kernels().name, /*int8=*/true);
     m.float_peak = MeasurePeak(model.kernels().name, /*int8=*/false);
   }
-  if (model.KvBytesPerToken(options.session.kv_type) > 0 && options.session.context >= 1016) {
+  if (KvBytesPerToken(model, options) > 0 && options.session.context >= 1016) {
     ADDER_ASSIGN_OR_RETURN(m.context_ms, ContextCost(model, session));
   }
   const ReadBandwidth region;
@@ -269,15 +273,14 @@ std::string Report(const Options& options, const Model& model, const Measured& m
     std::string text = Line("decode", m.decode, "tok/s") + Line("prefill", m.prefill, "tok/s");
     text += Format("%-15s %9.1f MB: weights%s and twice the state\n", "bytes/token",
                    static_cast<double>(BytesPerToken(model, options)) / 1e6,
-                   model.KvBytesPerToken(options.session.kv_type) > 0 ? ", keys, values" : "");
+                   KvBytesPerToken(model, options) > 0 ? ", keys, values" : "");
     text += Line("read bandwidth", m.read_gb_s, "GB/s");
     text += Format("%-15s %9.0f %%  of it (%.0f to %.0f)\n", "decode uses",
                    100 * m.fraction.Median(), 100 * m.fraction.Min(), 100 * m.fraction.Max());
-    if (model.KvBytesPerToken(options.session.kv_type) > 0) {
+    if (KvBytesPerToken(model, options) > 0) {
       text +=
           Format("%-15s %9.3f ms more per token for 1,000 tokens of it, %.1f MB\n", "context",
-                 m.context_ms,
-                 static_cast<double>(model.KvBytesPerToken(options.session.kv_type)) * 1000 / 1e6);
+                 m.context_ms, static_cast<double>(KvBytesPerToken(model, options)) * 1000 / 1e6);
     }
     text += Line("open", m.open_ms, "ms");
     text += Format("%-15s %9.1f MB beside the file's pages, %.1f MB of it the session\n",
@@ -309,7 +312,7 @@ std::string Report(const Options& options, const Model& model, const Measured& m
   json.Member("read_bandwidth_gb_s", m.read_gb_s.Median());
   json.Member("bandwidth_fraction", m.fraction.Median());
   json.Member("context_ms_per_1000", m.context_ms);
-  json.Member("kv_bytes_per_token", model.KvBytesPerToken(options.session.kv_type));
+  json.Member("kv_bytes_per_token", KvBytesPerToken(model, options));
   json.Member("open_ms", m.open_ms.Median());
   json.Member("resident_mb", m.resident_mb);
   json.Member("session_mb", m.session_mb);
