@@ -10,6 +10,7 @@
 #include "runtime/kernels_dispatch.h"
 #include "runtime/session_buffer.h"
 #include "tests/made_reference.h"
+#include "tests/text_sink.h"
 
 namespace adder::test {
 namespace {
@@ -370,10 +371,7 @@ TEST(AttentionContext, StopsWhenFull) {
 
 TEST(AttentionContext, EndsAGeneration) {
   const auto model = Made(kShapes[0]).Open();
-  class Sink final : public TextSink {
-   public:
-    bool OnText(std::string_view, int32_t) override { return true; }
-  } sink;
+  CollectingSink sink;
   GenerateOptions options;
   options.max_tokens = -1;
   const std::vector<int32_t> prompt = Ids(4);

@@ -10,6 +10,7 @@
 #include "runtime/session_buffer.h"
 #include "tests/converted_model.h"
 #include "tests/gguf_writer.h"
+#include "tests/text_sink.h"
 
 namespace adder::test {
 namespace {
@@ -103,17 +104,6 @@ TEST(GgufConversion, NamesTheTensorThatItCannotRead) {
             std::string::npos);
 }
 
-class Collector final : public TextSink {
- public:
-  bool OnText(std::string_view piece, int32_t token) override {
-    text += piece;
-    if (token >= 0) ids.push_back(token);
-    return true;
-  }
-  std::string text;
-  std::vector<int32_t> ids;
-};
-
 // The story model as Q4_K_M: tokens and text of its tokenizer.json.
 TEST(GgufConversion, StoryModelTokenizesAndStreamsAsItsTokenizerJson) {
   const std::string path = std::string(ADDER_SHARED_DIR) + "/peer-gguf/stories-11m-Q4_K_M.gguf";
@@ -145,10 +135,10 @@ TEST(GgufConversion, StoryModelTokenizesAndStreamsAsItsTokenizerJson) {
   ASSERT_TRUE(buffer.ok());
   GenerateOptions options;
   options.max_tokens = 100;
-  Collector collected;
+  CollectingSink collected;
   ASSERT_TRUE(Generate(buffer->session(), *prompt, options, collected).ok());
-  EXPECT_EQ(collected.text, *expected.Decode(collected.ids));
-  EXPECT_GT(collected.ids.size(), 20u);
+  EXPECT_EQ(collected.text, *expected.Decode(collected.tokens));
+  EXPECT_GT(collected.tokens.size(), 20u);
 }
 
 }  // namespace

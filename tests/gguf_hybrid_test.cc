@@ -7,6 +7,7 @@
 #include "converter/gguf_checkpoint.h"
 #include "converter/golden_check.h"
 #include "tests/converted_model.h"
+#include "tests/gguf_changes.h"
 #include "tests/hybrid_checkpoints.h"
 #include "tests/llama_cpp_converter.h"
 
@@ -423,21 +424,11 @@ TEST(GgufHybrid, SurvivesChangedBytes) {
   const auto file = gguf.File();
   const auto parsed = ParseGguf(file, "w.gguf");
   ASSERT_TRUE(parsed.ok());
-  size_t header = file.size(), read = 0;
+  size_t header = file.size();
   for (const auto& [name, tensor] : parsed->tensors) {
     header = std::min(header, static_cast<size_t>(tensor.data - file.data()));
   }
-  for (size_t at = 0; at < header; ++at) {
-    for (const int change : {0x01, 0x80, 0xff}) {
-      std::vector<uint8_t> changed = file;
-      changed[at] = static_cast<uint8_t>(changed[at] ^ change);
-      const auto checkpoint = ReadGguf(changed, "w.gguf");
-      if (!checkpoint.ok()) continue;
-      ++read;
-      for (const auto& [name, tensor] : checkpoint->tensors) (void)ReadF32(tensor, name).ok();
-    }
-  }
-  EXPECT_GT(read, 0u);
+  ExpectReadOrRefused(file, header);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "converter/gguf_checkpoint.h"
+#include "tests/gguf_changes.h"
 #include "tests/gguf_writer.h"
 #include "tests/safetensors_writer.h"
 
@@ -299,18 +300,7 @@ TEST(Gguf, RefusesEveryTruncation) {
 TEST(Gguf, SurvivesChangedBytes) {
   const auto file = SmallFile().File();
   ASSERT_TRUE(ReadGguf(file, "w.gguf").ok()) << ReadGguf(file, "w.gguf").status().message();
-  size_t read = 0;
-  for (size_t at = 0; at < file.size(); ++at) {
-    for (const int change : {0x01, 0x80, 0xff}) {
-      std::vector<uint8_t> changed = file;
-      changed[at] = static_cast<uint8_t>(changed[at] ^ change);
-      const auto checkpoint = ReadGguf(changed, "w.gguf");
-      if (!checkpoint.ok()) continue;
-      ++read;
-      for (const auto& [name, tensor] : checkpoint->tensors) (void)ReadF32(tensor, name).ok();
-    }
-  }
-  EXPECT_GT(read, 0u);
+  ExpectReadOrRefused(file, file.size());
 }
 
 std::string CheckpointRefusal(const GgufWriter& file) {

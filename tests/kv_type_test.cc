@@ -2,12 +2,12 @@
 // none.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <random>
 
 #include "adder/adder.h"
 #include "runtime/session_buffer.h"
 #include "tests/converted_model.h"
+#include "tests/mean_kl.h"
 
 namespace adder::test {
 namespace {
@@ -16,37 +16,16 @@ struct Hybrid {
   const char* folder;
   double limit = 1e-3;  // of the mean KL
 };
-// The tiny Zamba2 amplifies any rounding: keys and values in f16 instead of f32 move it 200 times
-// as far as they do the next one (mean KL 5e-6, the others 1e-10 to 2.5e-8).
+// The tiny Zamba2 amplifies any rounding, that of f16 keys and values as well.
 constexpr Hybrid kHybrids[] = {{"jamba"},         {"bamba"},      {"granite-h-dense"},
                                {"granite-h-moe"}, {"nemotron-h"}, {"zamba2", 1.5e-2},
                                {"falcon-h1"}};
 
-// log of the softmax of logits, in double.
-std::vector<double> LogProbabilities(std::span<const float> logits) {
-  double largest = -INFINITY, sum = 0;
-  for (const float l : logits) largest = std::max(largest, static_cast<double>(l));
-  for (const float l : logits) sum += std::exp(static_cast<double>(l) - largest);
-  std::vector<double> out;
-  for (const float l : logits) out.push_back(static_cast<double>(l) - largest - std::log(sum));
-  return out;
-}
-
-// Mean KL of the 8-bit session from the other, behind each of the tokens.
-double MeanKl(const Model& model, SessionOptions options, std::span<const int32_t> tokens) {
-  const auto exact = SessionBuffer::Create(model, options);
+// Mean KL of 8-bit keys and values from the others.
+double Int8Kl(const Model& model, SessionOptions options, std::span<const int32_t> tokens) {
+  const SessionOptions exact = options;
   options.kv_type = KvChoice::kInt8;
-  const auto rounded = SessionBuffer::Create(model, options);
-  EXPECT_TRUE(exact.ok() && rounded.ok());
-  double kl = 0;
-  for (const int32_t token : tokens) {
-    EXPECT_TRUE(exact->session().FeedOne(token).ok());
-    EXPECT_TRUE(rounded->session().FeedOne(token).ok());
-    const auto p = LogProbabilities(exact->session().logits());
-    const auto q = LogProbabilities(rounded->session().logits());
-    for (size_t v = 0; v < p.size(); ++v) kl += std::exp(p[v]) * (p[v] - q[v]);
-  }
-  return kl / static_cast<double>(tokens.size());
+  return MeanKl(model, exact, options, tokens);
 }
 
 std::vector<int32_t> RandomTokens(const Model& model, size_t n) {
@@ -65,10 +44,12 @@ TEST(KvType, Int8HardlyChangesWhatHybridsPredict) {
     const auto converted = ConvertedModel(GoldenFolder(folder), WeightType::kF16);
     const Model& model = *converted->model;
     const std::vector<int32_t> tokens = RandomTokens(model, 400);
-    const double kl = MeanKl(model, {}, tokens);
+    const double kl = Int8Kl(model, {}, tokens);
     const double sliding =
-        MeanKl(model, {.context = 100, .when_full = ContextPolicy::kSlide}, tokens);
-    std::printf("%-16s mean KL %.1e, with a sliding context of 100 %.1e\n", folder, kl, sliding);
+        Int8Kl(model, {.context = 100, .when_full = ContextPolicy::kSlide}, tokens);
+    const auto q8 = ConvertedModel(GoldenFolder(folder), WeightType::kQ8);
+    std::printf("%-16s mean KL %.1e, with a sliding context of 100 %.1e, with q8 weights %.1e\n",
+                folder, kl, sliding, Int8Kl(*q8->model, {}, tokens));
     EXPECT_LE(kl, limit) << folder;
     EXPECT_LE(sliding, limit) << folder;
     EXPECT_GT(kl, 0) << folder;

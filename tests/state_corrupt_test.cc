@@ -55,7 +55,7 @@ class CorruptState : public testing::Test {
   std::vector<uint8_t> blob_;
 };
 
-TEST_F(CorruptState, EveryFlippedByteAndEveryTruncationIsRefused) {
+TEST_F(CorruptState, EveryFlippedByteIsRefused) {
   const SessionBuffer buffer = NewSession(model(), {.checkpoints = 1});
   Session& session = buffer.session();
   ASSERT_TRUE(session.Feed(kTokens).ok());
@@ -66,11 +66,6 @@ TEST_F(CorruptState, EveryFlippedByteAndEveryTruncationIsRefused) {
     bad[i] ^= static_cast<uint8_t>(1 + i % 255);
     ASSERT_FALSE(StateBlob::Load(session, bad).ok()) << "byte " << i;
     bad[i] = blob_[i];
-    // Of exactly this length, so that a sanitizer sees what is read behind it.
-    if (i < 300 || i % 17 == 0) {
-      const std::vector<uint8_t> cut(blob_.begin(), blob_.begin() + static_cast<ptrdiff_t>(i));
-      ASSERT_EQ(StateBlob::Load(session, cut).code(), Code::kCorruptFile) << i << " bytes";
-    }
     if (i % 997 == 0) {
       ASSERT_EQ(Saved(session), before) << "byte " << i;
     }
@@ -88,11 +83,12 @@ TEST_F(CorruptState, EveryFlippedByteAndEveryTruncationIsRefused) {
   EXPECT_EQ(Saved(session), blob_);
 }
 
-TEST_F(CorruptState, EveryTruncation) {
+TEST_F(CorruptState, EveryTruncationIsRefused) {
   const SessionBuffer buffer = NewSession(model());
   for (size_t size = 0; size < blob_.size(); ++size) {
-    ASSERT_EQ(StateBlob::Load(buffer.session(), std::span(blob_).first(size)).code(),
-              Code::kCorruptFile)
+    // Of exactly this length, so that a sanitizer sees what is read behind it.
+    const std::vector<uint8_t> cut(blob_.begin(), blob_.begin() + static_cast<ptrdiff_t>(size));
+    ASSERT_EQ(StateBlob::Load(buffer.session(), cut).code(), Code::kCorruptFile)
         << size << " bytes";
   }
   EXPECT_EQ(buffer.session().position(), 0u);

@@ -6,6 +6,7 @@
 #include "runtime/session_buffer.h"
 #include "tests/converted_model.h"
 #include "tests/state_blob.h"
+#include "tests/text_sink.h"
 
 namespace adder::test {
 namespace {
@@ -28,11 +29,6 @@ const DataCase kCases[] = {
      0xc26100ccb481d193u},
 };
 
-class NoSink final : public TextSink {
- public:
-  bool OnText(std::string_view, int32_t) override { return true; }
-};
-
 // 41 tokens: a prompt, and a generation that is kept open.
 std::vector<uint8_t> MadeHere(const Model& model, const SessionOptions& options) {
   const auto buffer = SessionBuffer::Create(model, options);
@@ -47,7 +43,7 @@ std::vector<uint8_t> MadeHere(const Model& model, const SessionOptions& options)
   generate.sampler.repetition_penalty = 1.1f;
   generate.sampler.penalty_window = 5;
   generate.sampler.seed = 3;
-  NoSink sink;
+  CollectingSink sink;
   const auto result = Generate(buffer->session(), prompt, generate, sink);
   EXPECT_TRUE(result.ok()) << result.status().message();
   return Saved(buffer->session());

@@ -6,6 +6,7 @@
 #include "runtime/session_buffer.h"
 #include "tests/converted_model.h"
 #include "tests/state_blob.h"
+#include "tests/text_sink.h"
 #include "tests/tiny_checkpoint.h"
 
 namespace adder::test {
@@ -13,17 +14,6 @@ namespace {
 
 constexpr int64_t kTokens = 40;
 const std::vector<int32_t> kPrompt = {5, 6, 7, 6};
-
-class Sink final : public TextSink {
- public:
-  bool OnText(std::string_view piece, int32_t token) override {
-    text += piece;
-    if (token >= 0) tokens.push_back(token);
-    return true;
-  }
-  std::string text;
-  std::vector<int32_t> tokens;
-};
 
 class OpenGenerations : public testing::Test {
  protected:
@@ -61,14 +51,14 @@ class OpenGenerations : public testing::Test {
     return std::move(*buffer);
   }
   GenerateResult Run(Session& session, std::span<const int32_t> prompt,
-                     const GenerateOptions& options, Sink* sink) const {
+                     const GenerateOptions& options, CollectingSink* sink) const {
     auto result = Generate(session, prompt, options, *sink);
     EXPECT_TRUE(result.ok()) << result.status().message();
     return result.ok() ? *result : GenerateResult();
   }
   // The same in parts, each in a session of its own.
-  GenerateResult RunInParts(std::vector<int64_t> parts, const GenerateOptions& options, Sink* sink,
-                            std::vector<uint8_t>* last = nullptr) const {
+  GenerateResult RunInParts(std::vector<int64_t> parts, const GenerateOptions& options,
+                            CollectingSink* sink, std::vector<uint8_t>* last = nullptr) const {
     GenerateResult result;
     std::vector<uint8_t> blob;
     for (size_t i = 0; i < parts.size(); ++i) {
@@ -95,13 +85,13 @@ class OpenGenerations : public testing::Test {
 };
 
 TEST_F(OpenGenerations, EveryCutGivesTheSameText) {
-  Sink whole;
+  CollectingSink whole;
   const SessionBuffer buffer = NewSession();
   Run(buffer.session(), kPrompt, options_, &whole);
   ASSERT_EQ(whole.tokens.size(), static_cast<size_t>(kTokens));
   size_t held = 0;
   for (int64_t cut = 0; cut <= kTokens; ++cut) {
-    Sink sink;
+    CollectingSink sink;
     std::vector<uint8_t> last;
     RunInParts({cut, kTokens - cut}, options_, &sink, &last);
     EXPECT_EQ(sink.tokens, whole.tokens) << cut;
@@ -116,13 +106,13 @@ TEST_F(OpenGenerations, EveryCutGivesTheSameText) {
     held += part.session().generation().text_bytes;
   }
   EXPECT_GT(held, 10u);  // the test does cut characters
-  Sink sink;
+  CollectingSink sink;
   RunInParts(std::vector<int64_t>(static_cast<size_t>(kTokens), 1), options_, &sink);
   EXPECT_EQ(sink.text, whole.text);
 }
 
 TEST_F(OpenGenerations, StopsAcrossTheCut) {
-  Sink whole;
+  CollectingSink whole;
   Run(NewSession().session(), kPrompt, options_, &whole);
   GenerateOptions options = options_;
   // A text of the middle, and one that never comes.
@@ -132,11 +122,11 @@ TEST_F(OpenGenerations, StopsAcrossTheCut) {
   while ((static_cast<uint8_t>(whole.text[end]) & 0xc0) == 0x80) ++end;
   const std::string stop = whole.text.substr(at, end - at);
   options.stops = {stop, stop + "never"};
-  Sink stopped;
+  CollectingSink stopped;
   const GenerateResult expected = Run(NewSession().session(), kPrompt, options, &stopped);
   ASSERT_EQ(expected.reason, FinishReason::kStop);
   for (int64_t cut = 0; cut <= kTokens; ++cut) {
-    Sink sink;
+    CollectingSink sink;
     const GenerateResult result = RunInParts({cut, kTokens - cut}, options, &sink);
     EXPECT_EQ(result.reason, FinishReason::kStop) << cut;
     EXPECT_EQ(sink.text, stopped.text) << cut;
@@ -144,12 +134,12 @@ TEST_F(OpenGenerations, StopsAcrossTheCut) {
 }
 
 TEST_F(OpenGenerations, LiveInOneSessionToo) {
-  Sink whole;
+  CollectingSink whole;
   const SessionBuffer one = NewSession();
   Run(one.session(), kPrompt, options_, &whole);
   const SessionBuffer buffer = NewSession({.checkpoints = 1});
   Session& session = buffer.session();
-  Sink sink;
+  CollectingSink sink;
   GenerateOptions part = options_;
   part.max_tokens = 15;
   part.keep_open = true;
@@ -160,7 +150,7 @@ TEST_F(OpenGenerations, LiveInOneSessionToo) {
   part.max_tokens = kTokens - 15;
   // Something else in between hides it, going back brings it back.
   ASSERT_TRUE(session.FeedOne(3).ok());
-  Sink unused;
+  CollectingSink unused;
   const auto refused = Generate(session, {}, part, unused);
   EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
   EXPECT_EQ(refused.status().message(),
@@ -169,7 +159,7 @@ TEST_F(OpenGenerations, LiveInOneSessionToo) {
   const SessionBuffer fork = NewSession();
   ASSERT_TRUE(fork.session().CopyFrom(session).ok());
   for (Session* s : {&session, &fork.session()}) {
-    Sink rest = sink;
+    CollectingSink rest = sink;
     Run(*s, {}, part, &rest);
     EXPECT_EQ(rest.text, whole.text);
     EXPECT_EQ(Saved(*s), Saved(one.session()));
@@ -181,7 +171,7 @@ TEST_F(OpenGenerations, LiveInOneSessionToo) {
 TEST_F(OpenGenerations, RefusedOptions) {
   const SessionBuffer buffer = NewSession();
   Session& session = buffer.session();
-  Sink sink;
+  CollectingSink sink;
   GenerateOptions open = options_;
   open.keep_open = true;
   open.max_tokens = 3;
@@ -216,7 +206,7 @@ TEST_F(OpenGenerations, PromptFromTheStart) {
   options.prompt_from_start = true;
   options.max_tokens = 6;
   const SessionBuffer a = NewSession({.checkpoints = 2}), b = NewSession();
-  Sink first, second, again;
+  CollectingSink first, second, again;
   EXPECT_EQ(Run(a.session(), kPrompt, options, &first).reused_tokens, 0u);
   std::vector<int32_t> longer = kPrompt;
   longer.insert(longer.end(), first.tokens.begin(), first.tokens.end());
@@ -241,7 +231,7 @@ TEST(OpenGenerationsOfHybrids, EndOfTextEndsThem) {
   options.keep_open = true;
   options.sampler.logit_bias = {{file->model->config().eos[0], 1000.0f}};
   const auto buffer = SessionBuffer::Create(*file->model, {});
-  Sink sink;
+  CollectingSink sink;
   const auto result = Generate(buffer->session(), kPrompt, options, sink);
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(result->reason, FinishReason::kEos);
@@ -257,7 +247,7 @@ TEST(OpenGenerationsOfHybrids, AFullContextDrawsNoNumberTwice) {
   options.keep_open = true;
   const auto wide = SessionBuffer::Create(*file->model, {}),
              narrow = SessionBuffer::Create(*file->model, {.context = 12});
-  Sink whole, parts;
+  CollectingSink whole, parts;
   ASSERT_TRUE(Generate(wide->session(), kPrompt, options, whole).ok());
   const auto full = Generate(narrow->session(), kPrompt, options, parts);
   ASSERT_EQ(full->reason, FinishReason::kContext);

@@ -8,6 +8,7 @@
 #include "runtime/kernels_dispatch.h"
 #include "runtime/session_buffer.h"
 #include "tests/converted_model.h"
+#include "tests/mean_kl.h"
 
 namespace adder::test {
 namespace {
@@ -58,16 +59,6 @@ TEST(StateType, HalvesTheMemoryOfMamba2AndIsRefusedWithoutIt) {
             "a 16-bit state needs Mamba-2 layers, this mamba model has none");
 }
 
-// log of the softmax of logits, in double.
-std::vector<double> LogProbabilities(std::span<const float> logits) {
-  double largest = -INFINITY, sum = 0;
-  for (const float l : logits) largest = std::max(largest, static_cast<double>(l));
-  for (const float l : logits) sum += std::exp(static_cast<double>(l) - largest);
-  std::vector<double> out;
-  for (const float l : logits) out.push_back(static_cast<double>(l) - largest - std::log(sum));
-  return out;
-}
-
 TEST(StateType, HardlyChangesWhatAStoryModelPredicts) {
   const std::string shared = ADDER_SHARED_DIR;
   if (!std::filesystem::exists(shared + "/models/stories2-23m")) {
@@ -78,18 +69,9 @@ TEST(StateType, HardlyChangesWhatAStoryModelPredicts) {
   const auto tokens = converted->model->tokenizer()->Encode(
       {reinterpret_cast<const char*>(text.data()), size_t{8000}});
   ASSERT_TRUE(tokens.ok());
-  const auto exact = SessionBuffer::Create(*converted->model, {});
-  const auto rounded = SessionBuffer::Create(*converted->model, kInt16);
-  double kl = 0;
   const size_t count = std::min<size_t>(tokens->size(), 1024);
-  for (size_t i = 0; i < count; ++i) {
-    ASSERT_TRUE(exact->session().FeedOne((*tokens)[i]).ok());
-    ASSERT_TRUE(rounded->session().FeedOne((*tokens)[i]).ok());
-    const auto p = LogProbabilities(exact->session().logits());
-    const auto q = LogProbabilities(rounded->session().logits());
-    for (size_t v = 0; v < p.size(); ++v) kl += std::exp(p[v]) * (p[v] - q[v]);
-  }
-  kl /= static_cast<double>(count);
+  const double kl =
+      MeanKl(*converted->model, {}, kInt16, std::span<const int32_t>(*tokens).first(count));
   std::printf("mean KL of the 16-bit state over %zu tokens: %.2e\n", count, kl);
   EXPECT_LT(kl, 1e-6);
   EXPECT_GT(kl, 0);

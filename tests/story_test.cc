@@ -9,6 +9,7 @@
 #include "runtime/session_buffer.h"
 #include "tests/converted_model.h"
 #include "tests/golden_file.h"
+#include "tests/text_sink.h"
 
 namespace adder::test {
 namespace {
@@ -118,17 +119,6 @@ TEST(Story, Float32EqualsTheReference) {
   }
 }
 
-class Collector final : public TextSink {
- public:
-  bool OnText(std::string_view piece, int32_t token) override {
-    text += piece;
-    if (token >= 0) ids.push_back(token);
-    return true;
-  }
-  std::string text;
-  std::vector<int32_t> ids;
-};
-
 TEST(Story, GreedyTextEqualsTheReference) {
   const auto story = ConvertedModel(StoryFolder(), WeightType::kF32);
   ASSERT_NE(story->model, nullptr);
@@ -145,12 +135,12 @@ TEST(Story, GreedyTextEqualsTheReference) {
     ASSERT_TRUE(buffer.ok());
     GenerateOptions options;
     options.max_tokens = static_cast<int64_t>(expected.ids.size() - expected.prompt_len);
-    Collector collected;
+    CollectingSink collected;
     const auto result = Generate(buffer->session(), *prompt, options, collected);
     ASSERT_TRUE(result.ok()) << result.status().message();
     EXPECT_EQ(result->reason, FinishReason::kLength);
     std::vector<int32_t> all = *prompt;
-    all.insert(all.end(), collected.ids.begin(), collected.ids.end());
+    all.insert(all.end(), collected.tokens.begin(), collected.tokens.end());
     EXPECT_EQ(all, expected.ids);
     EXPECT_EQ("<|endoftext|>" + expected.prompt + collected.text, expected.text);
   }
